@@ -85,4 +85,5 @@ def own_levels(metrics: Mapping[str, Any]) -> dict[str, Level]:
 
 def to_json(metrics: Mapping[str, Any]) -> str:
   """One line of valid JSON; NaN and infinity become null."""
-  return json.dumps(json.loads(json.dumps(metrics), parse_constant=lambda name: None))
+  finite = json.loads(json.dumps(metrics), parse_constant=lambda name: None)
+  return json.dumps(finite, ensure_ascii=False)

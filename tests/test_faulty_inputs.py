@@ -360,7 +360,7 @@ def test_a_stratified_share_of_the_training_table_is_held_out(tmp_path):
   assert not {x.texts for x in train} & {x.texts for x in held}, 'equal texts stay together'
   assert len(train) + len(held) == 102
   assert problems.counts['examples held out of training (table.eval_share)'] == len(held)
-  assert problems.counts['that repeat the texts of another, and stay with it'] == 2
+  assert problems.counts['with the text of another (on its side of the split)'] == 2
   path.write_text('sentence\tlabel\n' + ''.join(reversed(rows)))
   assert {x.texts for x in split('eval')[0]} == {x.texts for x in held}, 'whatever their order'
   (tmp_path / 'b.tsv').write_text('sentence\tlabel\nx\ta\n')
@@ -427,6 +427,29 @@ def test_bmes_is_a_scheme(tmp_path):
 
 def test_segments_split_dashes_as_nltk():
   assert squad_scores.segments('AB——C–D') == ['ab', '—', '—', 'c', '–', 'd']
+
+
+def test_a_missing_column_is_no_question_of_the_right_file(tmp_path):
+  path = tmp_path / 'a.csv'
+  path.write_text('body,label\na,b\n')
+  said = refused(read, classification.read, 'classification', path)
+  assert "only 'body', 'label'; name one of these" in said and 'right file' not in said
+
+
+def test_texts_that_are_all_empty_are_refused(tmp_path):
+  path, share = tmp_path / 'a.csv', {'table.eval_share': 0.2}
+  path.write_text('sentence,label\n,a\n ,b\n' + ',a\n' * 9)
+  for fields in ({}, share):
+    said = refused(read, classification.read, 'classification', path, **fields)
+    assert "all 11 texts in 'sentence' are empty; name another column in table.text_column" in said
+  path.write_text('sentence,label\n,a\n ,b\nc,a\n')
+  assert len(read(classification.read, 'classification', path)[0]) == 3
+
+
+def test_a_pipe_is_no_table(tmp_path):
+  os.mkfifo(path := tmp_path / 'a')
+  said = refused(read, classification.read, 'classification', path)
+  assert f'{path} is a pipe, which can be read once' in said and 'save it as a file' in said
 
 
 # ---- which data, which machine, no input ---------------------------------------------------------

@@ -42,6 +42,10 @@ PAIRS = (
   'Of a longer pair the longer text loses its end, as in training; where both are long, '
   'transformers may keep a token more of the one and a token less of the other'
 )
+MARKS = (
+  'A word with a mark inside, such as a hyphen, is several words to this pipeline, and one to '
+  '`bert_jax.predict`: for it they may give other answers'
+)
 UNFINISHED = '<!-- Before publishing, fill in what the run does not know:'
 NO_SCORES = {'masked', 'constant'}  # metrics that do not say how well a model answered
 COLLAPSED = '**It has collapsed**: it gave the same answer to every example of its evaluation.'
@@ -112,7 +116,7 @@ def write(config: ConfigDict, architecture: str, head: Head, notes: list[str], f
   size += f'{model.vocab_size:,} pieces, at most {facts["longest"]} tokens'
   spoken = f'Language: {", ".join(languages)}.' if languages else 'Its language was not stated.'
   labels = f'Labels: {listed(facts["labels"])}.' if facts.get('labels') else ''
-  labels += ' A text has each whose score is above 0.5.' if card.all_labels else ''
+  labels += ' A text has each label whose score is above 0.5.' if card.all_labels else ''
   labels = f'It predicts a number, `{card.number}`.' if card.number else labels
   labels = html.escape(labels, quote=False)  # they are of others' data
   how = 'Pre-trained further' if task.reads_corpus else 'Fine-tuned'
@@ -197,6 +201,8 @@ def _use(config, architecture, head, name, facts):
     cut_pairs = card.reads_pairs and card.longer_texts == 'head'
     longer = PAIRS if cut_pairs else LONGER.get(card.longer_texts, rows)
     said += f' {longer}.'
+  if is_iob and config.tokenizer.kind == 'wordpiece':
+    said += f' {MARKS}.'
   return [f'## Use\n\n```python\n{use}\n```', said]
 
 

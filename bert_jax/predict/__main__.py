@@ -64,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
   add('--model', required=True, help="a run's workdir, or a Hugging Face folder")
   add('--task', default='', help=f'{", ".join(PREDICTIONS)}; default: what it can do')
   add('--checkpoint', default='latest', help='of a run: latest, best or a step')
-  add('--input', default='', help='file of lines; default: stdin')
+  add('--input', default='', help='file of lines; default, and -: stdin')
   table = '--input is a table (.csv, .parquet, ..): its column of texts'
   add('--columns', default='', help=f'{table}, or with commas one for each field of the task')
   add('--text-encoding', default='', help='of --input and --index; default: as their letters tell')
@@ -84,6 +84,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> None:
   args = parser().parse_args(argv)
+  args.input = args.input if args.input != '-' else ''
   with command_line():
     hosts.refuse_several('bert_jax.predict')
     if args.task:
@@ -193,7 +194,7 @@ def _check_columns(ask: Ask, columns: tuple[str, ...], named: str) -> None:
   try:
     held = ask.from_parts(columns)
   except InputError:
-    reads = f'this task reads {", ".join(ask.fields)}; name a column for each'
+    reads = f'this task reads {", ".join(ask.cells or ask.fields)}; name a column for each'
     raise InputError(f'--columns {named}: {reads}.') from None
   if len(held) > 1:
     said = (f'{x}: {y if isinstance(y, str) else ", ".join(y)}' for x, y in held.items())

@@ -82,7 +82,7 @@ def _in_utf8(stream, encoding):
 def check_lines(path: str, ask: Ask) -> None:
   """InputError if a file whose lines would be read as texts is a table, by its name."""
   if (kind := files.suffix(Path(path))) == '.csv' or (kind == '.tsv' and not ask.tabs):
-    columns = shlex.quote(','.join(map(ask.spelt, ask.fields)))
+    columns = shlex.quote(','.join(ask.cells or map(ask.spelt, ask.fields)))
     fix = f'name the columns that hold its texts, --columns {columns}'
     raise InputError(f'--input {path} is a table; {fix}, or give its lines to stdin.')
 

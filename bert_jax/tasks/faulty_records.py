@@ -213,7 +213,8 @@ class Problems:
     if source is not None:
       number, rows = len(source.texts), len(source)
       each, fill = number / max(1, rows), 100 * source.fill
-      size = f'{number:,} examples in {rows:,} rows of {source.seq_length} tokens'
+      parts = f' ({number:,} sequences)' * (number > source.size)
+      size = f'{source.size:,} examples{parts} in {rows:,} rows of {source.seq_length} tokens'
       log.info('%s: %s (%.1f in each, %.0f %% filled)', self.split, size, each, fill)
     if self.counts == told:  # of the same records
       return

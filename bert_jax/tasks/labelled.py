@@ -98,7 +98,7 @@ def family(
   fields, defaults: besides those of every family. has_teacher: it can be distilled."""
 
   def remarks_on(config, tokenizer, sources):
-    return remarks.about_examples(config, tokenizer, task.texts(config), sources['train'])
+    return remarks.about_examples(config, tokenizer, task.texts(config), sources)
 
   names = ('resolve', 'texts', 'objective', 'sources')
   parts = {name: getattr(task, name) for name in names if hasattr(task, name)}
@@ -252,10 +252,10 @@ class Scored(Examples, abc.ABC):
     return {}
 
   def constant(self, answers: list[dict]) -> str:
-    """The prediction, or mean of numbers, if all are alike though their gold is not, else ''."""
+    """The prediction, or about which number, if all are alike though their gold is not, else ''."""
     predicted, gold = ([a[key] for a in answers if key in a] for key in ('prediction', 'gold'))
     if predicted and isinstance(predicted[0], float):
       collapsed = gold and np.std(predicted) < 1e-3 * np.std(gold)
-      return f'{np.mean(predicted):.3f}' if collapsed else ''
+      return f'about {np.mean(predicted):.3f}' if collapsed else ''
     alike = len(set(map(str, predicted))) == 1 and len(set(map(str, gold))) > 1
     return str(predicted[0]) if alike else ''

@@ -39,9 +39,11 @@ PIECES, PIECES_SHARED = 1.75, 2.5
 UNUSED = 0.1  # share of the pieces of a vocabulary that was trained on the text
 MASKED = 0.25  # how far the share of masked tokens may be from the one asked for, as a share of it
 MASKED_ROWS = 64  # rows that are masked to find out
+COPIES = 0.05  # share of the evaluated texts that are trained on, too
 PER_LINE = 1.5  # sentences, up to which a line counts as one sentence
 
 FILES, CHARACTERS, RECORDS, EXAMPLES = 16, 500_000, 200, 2000  # the size of a sample
+COMPARED = 100_000  # examples of each split that are looked through for equal texts
 LONGEST_WORD = 24  # characters; longer runs, such as a line of Thai, are not words
 SHOWN = 3  # languages that are named
 
@@ -76,14 +78,30 @@ def remarks(config: ConfigDict, tokenizer: Tokenizer, sources: Mapping[str, Any]
 
 
 def about_examples(
-  config: ConfigDict, tokenizer: Tokenizer, texts: Iterable[str], examples: Any
+  config: ConfigDict, tokenizer: Tokenizer, texts: Iterable[str], sources: Mapping[str, Any]
 ) -> list[str]:
-  """Warnings about labelled texts and the vocabulary. examples: the Examples made of the texts."""
-  sample = ([text] for text in itertools.islice(texts, EXAMPLES))
+  """Warnings about labelled texts, the vocabulary and the splits. sources: {split: its Examples};
+  texts: of those of 'train'."""
+  sample, examples = ([text] for text in itertools.islice(texts, EXAMPLES)), sources['train']
   chosen = (part for i in spaced(len(examples.texts), RECORDS) for part in examples.texts[i])
   cuts = {'': pieces(chosen, tokenizer)}
   out = about_accents(tokenizer, {'': sample}, cased(config))
-  return out + about_vocabulary(config, tokenizer, cuts) + about_labels(config)
+  out += about_vocabulary(config, tokenizer, cuts) + about_labels(config)
+  return out + (about_copies(examples, sources['eval']) if 'eval' in sources else [])
+
+
+def about_copies(train: Any, evaluated: Any) -> list[str]:
+  """A warning about evaluated Examples whose texts are trained on: their scores say little."""
+  keys = lambda texts: (
+    b'|'.join(np.asarray(ids, np.int32).tobytes() for ids in texts[i])
+    for i in spaced(len(texts), COMPARED)
+  )
+  held = Counter(keys(evaluated.texts))
+  copies = sum(held[key] for key in held.keys() & set(filter(held.__contains__, keys(train.texts))))
+  if copies <= COPIES * held.total():
+    return []
+  fault = f'{copies:,} of {held.total():,} evaluated texts are in the training data, too'
+  return [f'{fault}, and may be known by heart; evaluate on others (data.eval).']
 
 
 def about_labels(config: ConfigDict) -> list[str]:
@@ -95,7 +113,7 @@ def about_labels(config: ConfigDict) -> list[str]:
     alike.setdefault(shown, []).append(label)
   if not (twins := ['|'.join(group) for group in alike.values() if len(group) > 1]):
     return []
-  fix = f'if each is one, write it one way (or, in a table, table.labels={twins[0]},..)'
+  fix = f'if each is one, write it one way (or, in a table, table.labels="{twins[0]},..")'
   return [f'labels that look alike: {listed(twins)}; {fix}.']
 
 
@@ -131,8 +149,8 @@ def about_vocabulary(
   size = tokenizer.vocab_size
   used = size - sum(piece.startswith('[unused') for piece in tokenizer.pieces)
   if trained and size - used > UNUSED * size:
-    fits = f'model.vocab_size={used} has no rows to spare'
-    out.append(f'the text gives {used} pieces of {size}; {fits}.')
+    fault = f'the text gives {used} pieces of {size}, and the model has rows that no text uses'
+    out.append(f'{fault}; model.vocab_size={used} is enough.')
   return out
 
 

@@ -66,6 +66,9 @@ def expand(spec: str) -> list[Path]:
   try:
     if path.is_file():
       return [path]
+    if path.is_fifo():
+      fault = f'{spec} is a pipe, which can be read once and has no name to tell what it holds'
+      raise InputError(f'{fault}; save it as a file (.csv, .tsv, .jsonl, .parquet)')
   except OSError as error:
     raise InputError(f'{spec:.60} cannot be looked up: {error.strerror}') from error
   if path.is_dir():

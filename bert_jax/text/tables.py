@@ -5,9 +5,10 @@ A row is a dict of strings whatever it came from; `where` is 'dev.tsv:17'.
   .tsv            a header line, tabs; cells are quoted if those behind the first quote are, as
                   pandas and Excel write them; in GLUE's files a quote is a plain character
   .csv            RFC 4180: a header line, commas, quoted fields may hold commas and line breaks
-                  A .tsv or .csv whose header lacks its delimiter but has ; | , or a tab is split
-                  at that one, quoted as in a .csv; Excel's first line sep=; names the delimiter
-                  and is no row
+                  A .tsv or .csv whose header has more of ; | , or tabs than of its delimiter is
+                  split at that one, quoted as in a .csv, if it lacks its own or more of the rows
+                  then have as many cells as the header; Excel's first line sep=; names the
+                  delimiter and is no row
   .jsonl, .json   one object a line; a value that is not a string is kept as its JSON text, and a
                   null is left out
   .parquet, .arrow, .feather, hf:NAME (arrow.py), tfds:NAME (files.tfds_source)    a row is what a
@@ -135,14 +136,23 @@ def _cells(
     line = next((line for _, line in head if line.strip()), '')
     delimiter = max(',;|\t', key=line.count)
     named = {cell.strip(' "') for cell in line.split(delimiter)}
-    if usual in line or delimiter not in line or (columns and not named & set(columns)):
+    if delimiter not in line or (columns and not named & set(columns)):
       delimiter = usual
+    elif usual in line:
+      delimiter = max(usual, delimiter, key=lambda mark: _fitting([x for _, x in head], mark))
   if delimiter != usual:
     counts[f'tables with {delimiter!r} between their cells'] += 1
   lines = itertools.chain(head, numbered)
   if delimiter == '\t' == usual:
     return delimiter, _of_tabs(path, lines, counts)
   return delimiter, _csv(path, lines, delimiter, head[0][0] if head else 1)
+
+
+def _fitting(lines: list[str], delimiter: str) -> float:
+  """The share of the rows with as many cells as the first if a delimiter stands between them."""
+  rows = csv.reader((x.replace('\r', ' ') + '\n' for x in lines), delimiter=delimiter)
+  widths = [len(row) for row in rows if row]
+  return widths.count(widths[0]) / len(widths)
 
 
 def _of_tabs(path: Path, numbered: Lines, counts: Counter) -> Cells:
@@ -256,8 +266,11 @@ def _named(
       header, place = tuple(cell.strip() for cell in cells), f'{path.name}:{number}'
       named = [i for i, name in enumerate(header) if name or not i]  # pandas has one at first
       if len({header[i] for i in named}) < len(named):
-        fault = f'{where} is no header: {listed(header)} has repeated names'
-        raise InputError(f'{fault}; if the file has none, name its columns with table.columns')
+        names = [header[i] for i in named]
+        twice = listed(x for x in dict.fromkeys(names) if names.count(x) > 1)
+        fault = f'{where} is no header, since {twice} stands there twice: {listed(header)}'
+        advice = 'rename one or, if the file has no header, name its columns with table.columns'
+        raise InputError(f'{fault}; {advice}')
       if len(named) < len(header):
         counts['columns without a name or values (left out)'] += len(header) - len(named)
       continue

@@ -155,6 +155,7 @@ def test_a_card_says_how_a_model_is_asked_and_what_is_cut(tmp_path, head, fields
   convert.export_run(tmp_path / 'hf', found, {})
   use = (tmp_path / 'hf' / 'README.md').read_text().partition('## Use')[2].partition('<details>')[0]
   assert code in use and longer in use
+  assert ('such as a hyphen, is several words to this pipeline' in use) == (head == 'tagger')
 
 
 def test_a_number_goes_by_the_column_that_it_was_learned_from(tmp_path):
@@ -178,7 +179,8 @@ def test_a_number_goes_by_the_column_that_it_was_learned_from(tmp_path):
 def test_a_card_says_from_which_score_on_a_text_has_a_label(tmp_path, head, says):
   convert.export_run(tmp_path / 'hf', made(head), {'labels': ('a', 'b', 'c')})
   assert (
-    ' A text has each whose score is above 0.5.' in (tmp_path / 'hf' / 'README.md').read_text()
+    ' A text has each label whose score is above 0.5.'
+    in (tmp_path / 'hf' / 'README.md').read_text()
   ) == says
 
 

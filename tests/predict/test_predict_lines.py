@@ -141,7 +141,7 @@ def test_a_file_and_stdin_are_read_alike(tmp_path, monkeypatch, encoding):
 )
 def test_a_table_is_not_read_as_lines(path, tabs, is_table):
   ask = types.SimpleNamespace(
-    tabs=tabs, fields=('text', 'pair'), spelt={'text': 'a b', 'pair': 'c'}.get
+    tabs=tabs, cells=(), fields=('text', 'pair'), spelt={'text': 'a b', 'pair': 'c'}.get
   )
   refused = pytest.raises(InputError, match=f"--input {path} is a table; .* --columns 'a b,c'")
   with refused if is_table else contextlib.nullcontext():
@@ -175,6 +175,22 @@ def test_it_is_said_which_column_is_which_field(make_model, caplog):
   assert not caplog.messages
   __main__._check_columns(make_model('swag').ask('choose'), ('sent1', 'e0', 'e1', 'e2'), '')
   assert caplog.messages == ['columns read as context: sent1; question: e0; choices: e1, e2']
+
+
+def test_a_table_of_choices_has_a_column_for_each(make_model):
+  ask, named = make_model('swag').ask('choose'), 'sent1,sent2,ending0,ending1,..'
+  with pytest.raises(InputError, match=f'is a table; .* --columns {named}, or give'):
+    lines.check_lines('a.csv', ask)
+  with pytest.raises(InputError, match=f'reads {named.replace(",", ", ")}; name a column for each'):
+    __main__._check_columns(ask, ('sent1', 'sent2'), 'sent1,sent2')
+
+
+def test_a_dash_is_stdin(model_folder, tmp_path, monkeypatch, capsys):
+  monkeypatch.setattr('sys.stdin', types.SimpleNamespace(buffer=io.BytesIO(b'old river\n')))
+  main(model_folder, '--task', 'embed', '--input', '-', '--output', tmp_path / 'out.jsonl')
+  assert len((tmp_path / 'out.jsonl').read_text().splitlines()) == 1
+  asked = '--task', 'embed', '--input', '-', '--columns', 'text'
+  assert 'name its file with --input' in refused(capsys, model_folder, *asked)
 
 
 def test_a_row_goes_by_the_column_that_named_it_in_training(make_model):

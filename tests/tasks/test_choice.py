@@ -227,10 +227,14 @@ def test_tfds(tmp_path, monkeypatch):
 # -- rows -----------------------------------------------------------------------------------------
 
 
-def test_choices_share_a_row_in_segments_of_their_own(tmp_path, letters):
+def test_choices_share_a_row_in_segments_of_their_own(tmp_path, letters, caplog):
   path = p.dream(tmp_path / 'train.json', p.DIALOGUE)
   _, source = rows(letters, path, 'data.seq_length=160 task.choices=0')
   assert len(source) == 1
+  caplog.set_level('INFO', 'bert_jax')
+  Problems('train').log(source)
+  (said,) = (x for x in caplog.messages if ' rows ' in x)
+  assert said.startswith('train: 2 examples (5 sequences) in 1 rows of 160 tokens (5.0 in each, ')
   row = source[0]
   assert list(row['groups']) == [1, 1, 1, 2, 2, 0, 0, 0]
   assert list(row['labels']) == [1, 0, 0, 1, 0, 0, 0, 0]

@@ -385,7 +385,7 @@ def test_a_run_that_says_the_same_of_all_texts_has_collapsed(tmp_path, vocab, to
   source, outputs = outputs_of(config, tokenizer)
   answers = source.answers(outputs)
   same = [dict(a, prediction=2.5 + 1e-6 * k) for k, a in enumerate(answers)]
-  assert source.constant(same) == '2.500'
+  assert source.constant(same) == 'about 2.500'
   assert not source.constant([dict(a, prediction=a['gold'] + 0.1) for a in answers])
   source, outputs = outputs_of(labelled(tmp_path, vocab, labels='ab'), tokenizer)
   answers = source.answers(outputs)
@@ -491,7 +491,7 @@ def test_labels_that_look_alike_are_named(tmp_path, vocab, tokenizer, cells, ali
   config = classification.resolve(finetune(vocab, tmp_path / 'train.csv'))
   said = remarks.about_labels(config)
   assert (f'look alike: {alike}; if each' in said[0]) if alike else not said
-  assert ('Ham' in alike) == ('(or, in a table, table.labels=Ham|ham,..).' in str(said))
+  assert ('Ham' in alike) == ('(or, in a table, table.labels="Ham|ham,..").' in str(said))
   found = classification.sources(config, tokenizer)
   task = TASKS['classification']
   assert {*said} <= {*task.remarks(config, tokenizer, found)}

@@ -122,6 +122,9 @@ def test_labels_are_counted_and_rare_ones_are_named(vocab, tmp_path, caplog):
     'all 12 labels are numbers and are taken as classes; table.regression=true learns them as '
     'numbers.'
   ]
+  assert len(about([f'{k}.5' for k in range(30)], 'table.eval_share=0.1')) == 1, (
+    'not that most are rare'
+  )
   assert any(x.startswith('labels: 0.5 4, ') and x.endswith(' and 2 more') for x in caplog.messages)
   assert about([f'{k}.5' for k in range(7)])[0].startswith('all 7 labels are numbers')
   assert about(['a', 'b', 'a; b', 'b', 'a, c', 'a; b', 'a', 'a, c']) == [
@@ -220,6 +223,22 @@ def test_wrapped_lines(tmp_path):
   (lines,) = said(f'data.train={tmp_path / "a.txt"}', *fields)
   assert lines.startswith('60% of the lines go on in the next one')
   assert 'corpus.format=paragraphs' in lines
+
+
+def test_evaluated_texts_that_are_trained_on_are_counted(vocab, tmp_path):
+  texts = [f'{WORDS[i % 10]} {WORDS[i // 10]}' for i in range(60)]
+
+  def about(evaluated):
+    for name, chosen in (('a', texts[:40]), ('b', evaluated)):
+      rows = (f'{text}\t{i % 2}\n' for i, text in enumerate(chosen))
+      (tmp_path / f'{name}.tsv').write_text('sentence\tlabel\n' + ''.join(rows))
+    paths = [f'data.{x}={tmp_path / y}.tsv' for x, y in (('train', 'a'), ('eval', 'b'))]
+    given = *paths, f'tokenizer.path={vocab}', 'model.vocab_size=15'
+    return [x for x in remarks_on('configs/finetune.py', *given) if 'evaluated' in x]
+
+  assert about(texts[40:]) == about(texts[39:]) == []  # 1 of 21
+  (both,) = about([texts[38], texts[39], texts[39], *texts[40:]])
+  assert both.startswith('3 of 23 evaluated texts are in the training data, too, ')
 
 
 def test_a_vocabulary_that_the_text_cannot_fill(tmp_path, corpus_file):

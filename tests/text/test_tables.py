@@ -91,7 +91,7 @@ def test_gzip_globs_and_invalid_utf8(tmp_path):
     ('a.jsonl', b'{"x": ' + b'[' * 200_000, 'a.jsonl:1: JSON nested too deeply'),
     ('a.jsonl', b'{"x": ' + b'1' * 5_000 + b'}', 'a.jsonl:1: JSON with a number of more than 4,3'),
     ('a.jsonl', b'[1, 2]\n', 'a.jsonl:1: a JSON list; write one JSON object per line'),
-    ('a.tsv', b'x\tx\n1\t2\n', "a.tsv:1 is no header: 'x', 'x' has repeated names"),
+    ('a.tsv', b'y\tx\tx\n1\t2\t3\n', "no header, since 'x' stands there twice: 'y', 'x', 'x'; ren"),
     ('a.tsv', b'x\ty\n', 'holds no records, at most a header'),
     ('a.tsv', b'', 'a.tsv is empty; remove it'),
     ('a.tsv', b'x\ty\n1\t\0\n', 'a.tsv is not text: line 2 has a NUL byte'),
@@ -221,6 +221,21 @@ def test_the_first_line_shows_the_delimiter(name, columns, header, delimiter):
   lines, counts = iter([(1, ' '), (2, header), (3, 'x')]), Counter()
   found, _ = tables._cells(Path(name), lines, columns, counts)
   assert found == delimiter and bool(counts) == (found != tables._DELIMITERS[name[1:]])
+
+
+@pytest.mark.parametrize(
+  'name, header, rows, delimiter',
+  [
+    ('a.csv', 'id;place, date;text;team', ['1;Ulm, 3 May;"a;\nb, c";x', '2;;d, e, f;y'], ';'),
+    ('a.csv', 'text,"one of (a; b; c)"', ['a; b,a', 'c; d; e,b', 'f; g; h; i,c'], ','),
+    ('a.csv', 'text,kind (a; b; c)', ['so it is,a', 'a; b; c; d,b'], ','),
+    ('a.csv', '1;a, b\rc;x', ['2;"d, e, f";y', '3;g;z'], ';'),
+    ('a.tsv', 'text\tkind (a, b, c)', ['a, b\ta', 'c, "d, e\tb'], '\t'),
+  ],
+)
+def test_the_rows_show_the_delimiter_where_the_header_has_two(name, header, rows, delimiter):
+  lines = iter([*enumerate('\n'.join([header, *rows]).split('\n'), 1)])
+  assert tables._cells(Path(name), lines, (), Counter())[0] == delimiter
 
 
 @pytest.mark.parametrize('first', ['sep=;\r\n', '\ufeffsep=;\r\n', '"SEP=;"\n'])

@@ -59,6 +59,7 @@ def test_a_table_within_metrics_is_valid_json():
     'a': None,
     'by_length': [{'f1': None, 'tokens': '0-64'}],
   }
+  assert metrics.to_json({'f1_GERÄT': 1}) == '{"f1_GERÄT": 1}'
 
 
 SPEC = 'configs/finetune.py:task=table'

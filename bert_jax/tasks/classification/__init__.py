@@ -124,7 +124,7 @@ def stand_in(config: ConfigDict) -> ConfigDict:
 
 
 def remarks_on(config: ConfigDict, tokenizer: Tokenizer, sources: Mapping[str, Any]) -> list[str]:
-  out = remarks.about_examples(config, tokenizer, task.texts(config), sources['train'])
+  out = remarks.about_examples(config, tokenizer, task.texts(config), sources)
   return out + label_sets.remarks(config, sources)
 
 

@@ -180,6 +180,8 @@ def remarks(config: ConfigDict, sources: Mapping[str, Any]) -> list[str]:
     return out
   if not table.multi_label:
     out += _other_kinds(labels)
+    if len(labels) > NAMED and all(decimal_number(x)[0] is not None for x in labels):
+      return out  # quantities, of which most are rare
   train = counted(sources['train'], len(labels))
   if rare := [label for label, number in zip(labels, train) if number < 2]:
     fix = 'give more examples, or put them under another label'

@@ -64,7 +64,7 @@ def read(
   name = 'examples held out of training (table.eval_share)'
   problems.counts[name] = sum(example.texts in out for example in examples)
   if repeated := len(examples) - len({example.texts for example in examples}):
-    problems.counts['that repeat the texts of another, and stay with it'] = repeated
+    problems.counts['with the text of another (on its side of the split)'] = repeated
   yield from (example for example in examples if (example.texts in out) == (split == 'eval'))
 
 
@@ -93,6 +93,7 @@ def _read(config, split, problems):
   else:
     rows, text_columns, label_column = embedded(split), ['text'], 'label'
   commas = table.regression and decimal_commas(config, table.columns, label_column)
+  any_text = number_of = 0
   for number, (where, row) in enumerate(rows):
     there = first_of(row, label_column)
     ids = [n for n in INDEX if n in row] + [*filter(is_id, row)]
@@ -114,7 +115,11 @@ def _read(config, split, problems):
           continue
       if not all(map(str.strip, texts)):
         problems.note('empty texts (kept)', where)
+      number_of, any_text = number_of + 1, any_text or any(map(str.strip, texts))
       yield Example(where, example_id, texts, label)
+  if number_of and not any_text:
+    fault = f'all {number_of:,} texts in {" and ".join(map(repr, text_columns))} are empty'
+    raise InputError(f'{fault}; name another column in table.text_column.')
 
 
 def with_separator(config: ConfigDict) -> ConfigDict:

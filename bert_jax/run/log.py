@@ -111,8 +111,7 @@ class Logger:
   def _line(self, step):
     """Writes a line; returns it as text for the progress."""
     run, tally = self.run, self.run.tally
-    source = run.inputs.batches.source
-    baselines = source.baselines
+    baselines = run.inputs.batches.source.baselines
     window, tally.window = tally.window, {}
     window |= run.inputs.objective.shares(window) if window else {}
     values, tokens = metrics.values(window, baselines), 0.0
@@ -126,7 +125,7 @@ class Logger:
     self.writer.write(step, 'train', values | rate | speed | tally.counts(run.inputs.config))
     terms = {name: value for name, value in values.items() if name != 'fill'}
     rows, size = run.inputs.timeline.rows_before, run.inputs.config.batch_size
-    passes = (rows(step) + tally.skipped) / len(source) * getattr(source, 'cuts', 1)
+    passes = run.inputs.passes(rows(step) + tally.skipped)
     shown = f'{health(terms, baselines)}  {tally.seen.get("seen_tokens", 0) / 1e6:,.2f} M tokens'
     shown += f'  {passes:,.2f} passes  {pace(speed)}'
     if not self.progress.is_bar:

@@ -117,6 +117,8 @@ def test_what_no_package_reads_is_refused(monkeypatch):
   for spec, said in (('gs://b/x', 'gs:// needs a package: no gs'), ('s3://b/x', 'no s3.$')):
     with pytest.raises(InputError, match=said):
       Path(spec).exists()
+    with pytest.raises(InputError, match=said):  # and not: it is no prepared corpus
+      prepared.is_prepared(spec)
 
 
 def test_a_function_that_knows_only_disks_makes_no_folder(fake, tmp_path, monkeypatch):

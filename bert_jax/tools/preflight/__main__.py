@@ -114,6 +114,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     rates = costs.rates(args.price, args.spot, len(names))
     log.info('preflight of %s for %s: nothing is rented or run', args.config, ', '.join(names))
     config = config_lib.load(args.config, overrides)
+    if args.topology and not args.largest_batch:  # what cannot be has no price
+      _, number, *_ = chips.counted(args.topology, config.mesh.slices)
+      sharding.check_tpus(number, config, TASKS[config.objective])
     objective = estimate.objective_of(config)
     reports = {name: estimate.at_once(config, objective, name) for name in names}
     priced = lambda: {n: x | costs.cost(x, rate) for (n, x), rate in zip(reports.items(), rates)}

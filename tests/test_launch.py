@@ -129,7 +129,10 @@ def test_tpu_shows_its_commands():
   said = says('run', *TRAIN)
   assert 'note: the workdir is not in a bucket (gs://); is it on a disk that all workers' in said
   in_bucket = ['--', '--config=configs/pretrain.py', '--workdir=gs://b/W']
-  assert 'workdir' not in says('run', *in_bucket, '--config.data.train=gs://b/D').partition('+')[0]
+  said = says('run', *in_bucket, '--config.data.train=gs://b/D').partition('+')[0]
+  assert 'workdir' not in said and 'data.train' not in said
+  assert 'note: data.train is not in a bucket' in says('run', *in_bucket, '--config.data.train=D')
+  assert 'note: without --config.data.train a run reads' in says('run', *in_bucket)
 
 
 def test_a_wrong_config_is_said_before_it_costs_money(gcloud):

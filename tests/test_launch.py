@@ -777,11 +777,15 @@ def test_commands_of_the_readme_against_a_gcloud_that_plays(gcloud):
   lines = re.findall(r'^(?:until )?bash launch/tpu .*', text, re.M)
   verbs = [line.partition('launch/tpu ')[2].split()[0] for line in lines]
   assert verbs[:3] == ['create', 'setup', 'run'] and verbs[-1] == 'delete'
+  how = {'env': os.environ | env, 'capture_output': True, 'text': True, 'timeout': 60}
   for line in lines:
-    how = {'env': os.environ | env, 'capture_output': True, 'text': True, 'timeout': 60}
     out = subprocess.run(line, shell=True, **how)
     assert out.returncode == 0, out.stderr
   assert out.stderr.splitlines()[-1] == NOTHING
+  (folder / 'state').write_text('ACTIVE\n')
+  (folder / 'ended').write_text('running, silent for 3 seconds\n')
+  (waits,) = (line.replace('sleep 60', 'exit 7') for line in lines if line[0] == 'u')
+  assert subprocess.run(waits, shell=True, **how).returncode == 7
   (line,) = re.findall(r'^sky jobs launch .*', text, re.M)
   words = shlex.split(line, comments=True)
   given = dict(words[i + 1].split('=', 1) for i, x in enumerate(words) if x == '--env')

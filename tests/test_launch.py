@@ -576,6 +576,13 @@ def test_packages_arrive_as_words(gcloud, tmp_path):
   assert not list(home.rglob('*0.42*'))
 
 
+def test_connections_of_gloo_are_left_out_of_the_lines(tmp_path):
+  said = 'is connected to 1 peer ranks. Expected number of connected peer ranks is : 1'
+  program(tmp_path / 'python', f"printf '[Gloo] Rank 0 {said}\\n1 {said}\\nstep 1\\n'")
+  out = launch('launch/local', '--processes', '1', '--', PYTHON=str(tmp_path / 'python'))
+  assert out.stdout == 'step 1\n'
+
+
 def attempt(folder, script, *flags, **env):
   """launch/attempt of a shell script that is given the workdir; $n is how often it was run."""
   count = 'n=$(($(cat "$2/count" 2> /dev/null || echo 0) + 1)); mkdir -p "$2"; echo $n > "$2/count"'

@@ -632,6 +632,20 @@ def test_a_bucket_is_taken_over_from_the_dead_alone(bucket, soon, caplog):
     pass
 
 
+def test_a_run_that_ends_while_another_waits_makes_room_for_it(bucket, soon, monkeypatch):
+  path, sleep = bucket / 'run.lock.1', lock.time.sleep
+  files.write_whole(path, held_by(2**30, place='elsewhere', count=1))
+
+  def ends(seconds):
+    if path.exists():
+      files.write_whole(path, '{"ended": true}')
+    sleep(seconds)
+
+  monkeypatch.setattr(lock.time, 'sleep', ends)
+  with lock.held(bucket):
+    assert files.names(bucket) == ['run.lock.2']
+
+
 def test_of_many_that_take_over_one_wins(bucket, soon, monkeypatch):
   """Though all of them find the number free, and write at once."""
   files.write_whole(bucket / 'run.lock.4', held_by(2**30, place='elsewhere'))

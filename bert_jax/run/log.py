@@ -141,10 +141,11 @@ def pace(speed: Mapping[str, float]) -> str:
   out = f'{speed["tokens_per_s"]:,.0f} tokens/s'
   out += f'  MFU {speed["mfu"]:.1%}' if 'mfu' in speed else ''
   out += f'  goodput {speed["goodput"]:.0%}'
-  if speed['data_wait'] > LONG_WAIT:
-    out += f'  waits {speed["data_wait"]:.0%} of the time for data{process("data_wait_process")}'
-  every = sum(speed[f'{what}_seconds'] for what in ('step', 'data', 'eval', 'save'))
-  saves = speed['save_seconds'] / max(every, 1e-9)
+  seconds = {what: speed[f'{what}_seconds'] for what in ('step', 'data', 'eval', 'save')}
+  every = max(sum(seconds.values()), 1e-9)
+  saves, trained = seconds['save'] / every, (seconds['step'] + seconds['data']) / every
+  if (data := speed['data_wait'] * trained) > LONG_WAIT:
+    out += f'  waits {data:.0%} of the time for data{process("data_wait_process")}'
   out += f'  waits {saves:.0%} of the time for saves' * (saves > LONG_WAIT)
   return out + '  all wait for a slow one' * ('slow_process' in speed) + process('slow_process')
 

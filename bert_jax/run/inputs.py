@@ -134,7 +134,7 @@ def read_inputs(config: ConfigDict, workdir: Path, set_by_user: Collection[str] 
   out = Inputs(config, workdir, beginning, mesh, tokenizer, objective, *parts, steps, timeline)
   if task.reads_corpus and (passes := out.passes(timeline.rows_before(steps))) > MANY_PASSES:
     advice = 'it teaches little after the first dozens; give more text, or train for fewer steps'
-    log.warning('%s steps read this text %s times: %s', f'{steps:,}', f'{passes:,.0f}', advice)
+    log.info('%s steps read this text %s times: %s', f'{steps:,}', f'{passes:,.0f}', advice)
   return out
 
 

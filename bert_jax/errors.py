@@ -48,7 +48,7 @@ class Unwritten(InputError):
 
 
 def unwritten(
-  path: object, error: OSError, advice: str = 'check the disk, or use another folder'
+  path: object, error: OSError, advice: str = 'check the disk or bucket, or use another folder'
 ) -> InputError:
   """The InputError for an OSError that kept a path from being written."""
   kind = InputError if stays(error) else Unwritten

@@ -117,6 +117,8 @@ def test_what_no_package_reads_is_refused(monkeypatch):
   for spec, said in (('gs://b/x', 'gs:// needs a package: no gs'), ('s3://b/x', 'no s3.$')):
     with pytest.raises(InputError, match=said):
       Path(spec).exists()
+    with pytest.raises(InputError, match=said):  # and not: it is no prepared corpus
+      prepared.is_prepared(spec)
 
 
 def test_a_function_that_knows_only_disks_makes_no_folder(fake, tmp_path, monkeypatch):
@@ -630,6 +632,20 @@ def test_a_bucket_is_taken_over_from_the_dead_alone(bucket, soon, caplog):
     pass
 
 
+def test_a_run_that_ends_while_another_waits_makes_room_for_it(bucket, soon, monkeypatch):
+  path, sleep = bucket / 'run.lock.1', lock.time.sleep
+  files.write_whole(path, held_by(2**30, place='elsewhere', count=1))
+
+  def ends(seconds):
+    if path.exists():
+      files.write_whole(path, '{"ended": true}')
+    sleep(seconds)
+
+  monkeypatch.setattr(lock.time, 'sleep', ends)
+  with lock.held(bucket):
+    assert files.names(bucket) == ['run.lock.2']
+
+
 def test_of_many_that_take_over_one_wins(bucket, soon, monkeypatch):
   """Though all of them find the number free, and write at once."""
   files.write_whole(bucket / 'run.lock.4', held_by(2**30, place='elsewhere'))
@@ -854,6 +870,13 @@ def test_a_run_in_a_bucket_of_s3(s3, corpus_file, pretrained, steps_once, tmp_pa
     assert (s3.with_name('D-hf') / name).read_bytes() == (on_disk / name).read_bytes()
   again = trained.load(f'{s3}-hf')
   assert again.tokenizer.fingerprint == trained.load(pretrained[0]).tokenizer.fingerprint
+
+
+def test_transformers_is_not_said_to_read_a_bucket(fake):
+  files.write_json(fake / 'OUT' / 'config.json', {'architectures': ['BertModel']})
+  next_step = convert._done('hf:OUT', fake / 'OUT', {}, {}).splitlines()[1]
+  loads = "transformers.BertModel.from_pretrained('OUT')"
+  assert next_step == f'next: copy it to a disk, then {loads}'
 
 
 @pytest.mark.slow

@@ -33,7 +33,7 @@ WORKERS = 5
 # request. `vm` is the state of a TPU without a request. `broken` has lines such as "3 pip": worker
 # 3 fails at a command that holds this word. A command with the word in `hangs` does not end. If
 # there is a file `refuses`, or `stuck`, the request or its deletion fails. `defaults` are gcloud's
-# own zone and project. `type` is that of the TPU.
+# own zone and project. `type` is that of the TPU. `ended` is what a worker says of a run.
 GCLOUD = rf"""
 echo "$*" >> "$FAKE/calls"
 fails() {{ echo "ERROR: (gcloud) $1" >&2; exit 1; }}
@@ -71,6 +71,7 @@ case "$*" in
     ;;
   *tpu-vm\ describe*) cat "$FAKE/vm" 2> /dev/null || fails NOT_FOUND ;;
   *scp*) cp "$5" "$FAKE/code.tgz" ;;
+  *run.exit\ ]*) cat "$FAKE/ended" 2> /dev/null ;;
 esac
 while read -r worker word; do
   [[ "$* " != *"--worker=$worker "* || $* != *"$word"* ]] || fails 'ssh exited with code [255]'
@@ -129,7 +130,10 @@ def test_tpu_shows_its_commands():
   said = says('run', *TRAIN)
   assert 'note: the workdir is not in a bucket (gs://); is it on a disk that all workers' in said
   in_bucket = ['--', '--config=configs/pretrain.py', '--workdir=gs://b/W']
-  assert 'workdir' not in says('run', *in_bucket, '--config.data.train=gs://b/D').partition('+')[0]
+  said = says('run', *in_bucket, '--config.data.train=gs://b/D').partition('+')[0]
+  assert 'workdir' not in said and 'data.train' not in said
+  assert 'note: data.train is not in a bucket' in says('run', *in_bucket, '--config.data.train=D')
+  assert 'note: without --config.data.train a run reads' in says('run', *in_bucket)
 
 
 def test_a_wrong_config_is_said_before_it_costs_money(gcloud):
@@ -364,7 +368,8 @@ def test_ctrl_c_while_it_waits_says_that_the_request_stays(gcloud):
     text=True,
     start_new_session=True,
   )
-  assert any(line.startswith('waiting for v6e-8: requested') for line in process.stderr)
+  requested = re.compile(r'\d\d:\d\d:\d\d  waiting for v6e-8: requested')
+  assert any(map(requested.match, process.stderr))
   os.killpg(process.pid, signal.SIGINT)
   _, said = process.communicate(timeout=20)
   assert process.returncode == 130 and said.splitlines()[-1] == (
@@ -571,6 +576,13 @@ def test_packages_arrive_as_words(gcloud, tmp_path):
   assert not list(home.rglob('*0.42*'))
 
 
+def test_connections_of_gloo_are_left_out_of_the_lines(tmp_path):
+  said = 'is connected to 1 peer ranks. Expected number of connected peer ranks is : 1'
+  program(tmp_path / 'python', f"printf '[Gloo] Rank 0 {said}\\n1 {said}\\nstep 1\\n'")
+  out = launch('launch/local', '--processes', '1', '--', PYTHON=str(tmp_path / 'python'))
+  assert out.stdout == 'step 1\n'
+
+
 def attempt(folder, script, *flags, **env):
   """launch/attempt of a shell script that is given the workdir; $n is how often it was run."""
   count = 'n=$(($(cat "$2/count" 2> /dev/null || echo 0) + 1)); mkdir -p "$2"; echo $n > "$2/count"'
@@ -768,17 +780,23 @@ def test_commands_of_the_readme_against_a_gcloud_that_plays(gcloud):
   (folder / 'state').write_text('none\n')
   (folder / 'states').write_text('none\nWAITING_FOR_RESOURCES\nPROVISIONING\nACTIVE\n')
   text = Path('launch/README.md').read_text().replace('\\\n', ' ')
-  lines = re.findall(r'^bash launch/tpu .*', text, re.M)
-  verbs = [line.split()[2] for line in lines]
+  (folder / 'ended').write_text('ended with exit status 0\n')
+  lines = re.findall(r'^(?:until )?bash launch/tpu .*', text, re.M)
+  verbs = [line.partition('launch/tpu ')[2].split()[0] for line in lines]
   assert verbs[:3] == ['create', 'setup', 'run'] and verbs[-1] == 'delete'
+  how = {'env': os.environ | env, 'capture_output': True, 'text': True, 'timeout': 60}
   for line in lines:
-    out = subprocess.run(line, shell=True, env=os.environ | env, capture_output=True, text=True)
+    out = subprocess.run(line, shell=True, **how)
     assert out.returncode == 0, out.stderr
   assert out.stderr.splitlines()[-1] == NOTHING
+  (folder / 'state').write_text('ACTIVE\n')
+  (folder / 'ended').write_text('running, silent for 3 seconds\n')
+  (waits,) = (line.replace('sleep 60', 'exit 7') for line in lines if line[0] == 'u')
+  assert subprocess.run(waits, shell=True, **how).returncode == 7
   (line,) = re.findall(r'^sky jobs launch .*', text, re.M)
   words = shlex.split(line, comments=True)
   given = dict(words[i + 1].split('=', 1) for i, x in enumerate(words) if x == '--env')
   assert given.keys() == sky()['envs'].keys() and 'launch/sky.yaml' in words
   assert '--workdir gs://my-bucket/W --config.data.train=gs://my-bucket/D ' in given['TRAIN']
   (line,) = re.findall(r'^gcloud storage buckets create .*', text, re.M)
-  assert re.search(r'gs://my-bucket --location=[a-z]+-[a-z]+\d+$', line)  # one region
+  assert re.search(r'gs://my-bucket --location=[a-z]+-[a-z]+\d+ ', line)  # one region

@@ -23,6 +23,7 @@ from bert_jax.tokenizers import run_tokenizer
 from bert_jax.workdir import contents, manifest
 
 FEW_STEPS = 100  # with fewer, fine-tuning has usually hardly begun to learn
+MANY_PASSES = 100  # over a text; 64 cost little, 1,024 much (T5's paper, table 9)
 
 
 @dataclasses.dataclass
@@ -51,6 +52,11 @@ class Inputs:
   def log_every(self) -> int:
     """The steps between lines of metrics."""
     return self.config.log.every or min(50, math.ceil(self.steps / 10))
+
+  def passes(self, rows: int) -> float:
+    """How often so many rows read the training text; rows of pairs are made of it several times."""
+    source = self.batches.source
+    return rows / len(source) * getattr(source, 'cuts', 1)
 
   @property
   def identity(self) -> dict[str, str]:
@@ -124,8 +130,12 @@ def read_inputs(config: ConfigDict, workdir: Path, set_by_user: Collection[str] 
     epochs = math.ceil(1.05 * config.epochs * FEW_STEPS / steps)  # 1.05: a margin for other rows
     advice = f'raise epochs (to {epochs}, say) and perhaps optimizer.learning_rate'
     log.warning('%d steps are few to learn a task: with so little data, %s', steps, advice)
-  rows = sources, batches, eval_batches
-  return Inputs(config, workdir, beginning, mesh, tokenizer, objective, *rows, steps, timeline)
+  parts = sources, batches, eval_batches
+  out = Inputs(config, workdir, beginning, mesh, tokenizer, objective, *parts, steps, timeline)
+  if task.reads_corpus and (passes := out.passes(timeline.rows_before(steps))) > MANY_PASSES:
+    advice = 'it teaches little after the first dozens; give more text, or train for fewer steps'
+    log.info('%s steps read this text %s times: %s', f'{steps:,}', f'{passes:,.0f}', advice)
+  return out
 
 
 def check_continues(inputs: Inputs, program: Program) -> None:

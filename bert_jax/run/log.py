@@ -111,8 +111,7 @@ class Logger:
   def _line(self, step):
     """Writes a line; returns it as text for the progress."""
     run, tally = self.run, self.run.tally
-    source, log_every = run.inputs.batches.source, run.inputs.log_every
-    baselines = source.baselines
+    baselines, log_every = run.inputs.batches.source.baselines, run.inputs.log_every
     window, tally.window = tally.window, {}
     window |= run.inputs.objective.shares(window) if window else {}
     values, tokens, few = metrics.values(window, baselines), 0.0, ''
@@ -128,7 +127,7 @@ class Logger:
     self.writer.write(step, 'train', values | rate | speed | tally.counts(run.inputs.config))
     terms = {name: value for name, value in values.items() if name != 'fill'}
     rows, size = run.inputs.timeline.rows_before, run.inputs.config.batch_size
-    passes = (rows(step) + tally.skipped) / len(source) * getattr(source, 'cuts', 1)
+    passes = run.inputs.passes(rows(step) + tally.skipped)
     shown = f'{few}{health(terms, baselines)}  {tally.seen.get("seen_tokens", 0) / 1e6:,.2f}'
     shown += f' M tokens  {passes:,.2f} passes  {pace(speed)}'
     if not self.progress.is_bar:
@@ -144,10 +143,11 @@ def pace(speed: Mapping[str, float]) -> str:
   out = f'{speed["tokens_per_s"]:,.0f} tokens/s'
   out += f'  MFU {speed["mfu"]:.1%}' if 'mfu' in speed else ''
   out += f'  goodput {speed["goodput"]:.0%}'
-  if speed['data_wait'] > LONG_WAIT:
-    out += f'  waits {speed["data_wait"]:.0%} of the time for data{process("data_wait_process")}'
-  every = sum(speed[f'{what}_seconds'] for what in ('step', 'data', 'eval', 'save'))
-  saves = speed['save_seconds'] / max(every, 1e-9)
+  seconds = {what: speed[f'{what}_seconds'] for what in ('step', 'data', 'eval', 'save')}
+  every = max(sum(seconds.values()), 1e-9)
+  saves, trained = seconds['save'] / every, (seconds['step'] + seconds['data']) / every
+  if (data := speed['data_wait'] * trained) > LONG_WAIT:
+    out += f'  waits {data:.0%} of the time for data{process("data_wait_process")}'
   out += f'  waits {saves:.0%} of the time for saves' * (saves > LONG_WAIT)
   return out + '  all wait for a slow one' * ('slow_process' in speed) + process('slow_process')
 

@@ -46,9 +46,12 @@ def parts(spec: str, languages: Iterable[str] = ()) -> list[tuple[str, str]]:
 
 def exists(path: str | Path) -> bool:
   """Whether a path exists; False for what cannot be a path, such as a long list of files. OSError
-  if it cannot be looked up: a bucket that does not answer, a folder that may not be read."""
+  if it cannot be looked up: a bucket that does not answer, a folder that may not be read.
+  InputError for a bucket whose package is missing."""
   try:
     return Path(path).expanduser().exists()
+  except InputError:
+    raise
   except ValueError:
     return False
   except OSError as error:

@@ -24,6 +24,7 @@ import numpy as np
 
 from bert_jax import config as config_lib
 from bert_jax import files, models, step
+from bert_jax.buckets import Bucket
 from bert_jax.command_line import aligned, command_line, command_parser
 from bert_jax.convert import from_huggingface, hub, model_card, to_huggingface
 from bert_jax.errors import InputError, log, printable, quoted
@@ -153,7 +154,10 @@ def _done(target, out, table, sources):
     return f'{done} bert_jax.predict --model {out}, or train with --config.init_from={out}'
   said = json.loads((out / 'config.json').read_text())
   (architecture,) = said.get('architectures', ['AutoModel'])  # a head may have no class
-  return f"{done} transformers.{architecture}.from_pretrained('{out}')"
+  loads = f'transformers.{architecture}.from_pretrained'
+  if isinstance(out, Bucket):
+    return f"{done} copy it to a disk, then {loads}('{out.name}')"
+  return f"{done} {loads}('{out}')"
 
 
 def _tell(kind, reasons, verbose):

@@ -112,21 +112,25 @@ def test_a_short_run_has_lines_enough_for_a_curve(steps, every, expected):
   [
     ({}, ''),
     ({'data_wait': 0.019, 'save_seconds': 1.5}, ''),
-    ({'data_wait': 0.021}, '  waits 2% of the time for data'),
-    ({'data_wait': 0.3, 'data_wait_process': 2}, '  waits 30% of the time for data (process 2)'),
+    ({'data_wait': 0.025}, '  waits 2% of the time for data'),
+    ({'data_wait': 0.4, 'data_wait_process': 2}, '  waits 35% of the time for data (process 2)'),
+    (
+      {'step_seconds': 3.0, 'data_wait': 0.4, 'data_seconds': 2.0, 'save_seconds': 86.0},
+      '  waits 2% of the time for data  waits 86% of the time for saves',
+    ),
     ({'save_seconds': 21.0}, '  waits 21% of the time for saves'),
     ({'slow_process': 3}, '  all wait for a slow one (process 3)'),
   ],
 )
 def test_a_line_says_where_a_run_stands_and_what_it_waits_for(changes, said, monkeypatch):
   """Step 3 of 500 of 32 rows each, of which an epoch has 40 that hold the text thrice; 64 rows were
-  left out, going back."""
+  left out, going back. Of 80 seconds 70 were steps: of what these waited it is 7/8."""
   source = type('Rows', (), {'baselines': {}, 'cuts': 3, '__len__': lambda self: 40})()
   batches = SimpleNamespace(source=source, skip_damaged=False)
   config = load('configs/pretrain.py:runlocal')
   clock = SimpleNamespace(read=lambda tokens: SPEED | changes, done=2.5, before={'a': 20, 'b': 5})
   inputs = SimpleNamespace(batches=batches, config=config, steps=500, log_every=3)
-  inputs.timeline = timeline_of(config)
+  inputs.timeline, inputs.passes = timeline_of(config), lambda rows: Inputs.passes(inputs, rows)
   counted = tally.Tally(seen={'seen_tokens': 5_123_000.0}, skipped=64, inputs=inputs)
   run = SimpleNamespace(inputs=inputs, rates=[0.0] * 500, tally=counted, clock=clock)
   shown, written = [], []

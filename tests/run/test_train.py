@@ -468,6 +468,19 @@ def test_the_command_line_says_it_in_one_line(capsys):
   assert (end.value.code, capsys.readouterr().err) == (2, said)
 
 
+def test_a_text_that_would_be_read_again_and_again_is_named(corpus_file, tmp_path, caplog):
+  """Rows of pairs are made of it twice here, so that all of them once are two passes."""
+  caplog.set_level('INFO', 'bert_jax')  # of the first process alone
+  few = small_pretrain(corpus_file, 'corpus.dupe_factor=2')
+  rows, size = len(read_inputs(few, tmp_path / 'a').batches.source), few.batch_size
+  for passes, said in ((90, []), (130, ['130 times: it teaches little after the first dozens'])):
+    caplog.clear()
+    config = small_pretrain(corpus_file, f'corpus.dupe_factor=2 steps={passes * rows // 2 // size}')
+    assert read_inputs(config, tmp_path / 'b').steps > 100
+    parts = [x.partition('read this text ')[2].partition(';')[0] for x in caplog.messages]
+    assert [*filter(None, parts)] == said
+
+
 def spoken(error):
   """(exit code, what a command says on stderr) if it ends by an error, or a function raises it."""
   said = io.StringIO()

@@ -335,7 +335,9 @@ def test_a_price_for_all_topologies_or_for_each():
   assert costs.rates('1.2,2.7', '.4', 2) == [(1.2, 0.4), (2.7, 0.4)]
   assert costs.rates('1.2', '0.3,0.4,0.5', 3) == [(1.2, 0.3), (1.2, 0.4), (1.2, 0.5)]
   assert np.isnan(costs.rates('', '', 1)).all()
-  wrong = [('', '0.5'), ('1', '0'), ('1', '1.5'), ('1', '.1,.1,.1,.1'), ('1', '40%')]
+  with pytest.raises(InputError, match='--spot is a share of --price; give both'):
+    costs.rates('', '0.5', 3)
+  wrong = [('1', '0'), ('1', '1.5'), ('1', '.1,.1,.1,.1'), ('1', '40%')]
   wrong += [(price, '') for price in ('0', '-1', '1,2', 'x', '1,,2', '1.2.3', 'nan')]
   for pair in wrong:
     with pytest.raises(InputError, match='makes no sense: --price is dollars .*; one for all topo'):

@@ -211,6 +211,16 @@ def test_a_mesh_that_does_not_fit_is_told_before_a_chip_is_measured(monkeypatch)
       next(preflight.compiled(args, [], config, 'v5e-16'))
 
 
+def test_what_cannot_be_divided_is_told_before_its_price(monkeypatch, capsys):
+  as_if_compiled(lambda *_: NOWHERE, monkeypatch)
+  for wrong in ('batch_size=1000', 'mesh.data=5', 'mesh.tensor=16'):
+    argv = ['--config', 'configs/pretrain.py:size=tiny', f'--config.{wrong}', '--price', '1.2']
+    with pytest.raises(SystemExit) as end:
+      preflight.main([*argv, '--topology', 'v5e-16'])
+    out, err = capsys.readouterr()
+    assert end.value.code == 2 and 'error: ' in err and '$' not in out + err
+
+
 @pytest.mark.parametrize('others', [True, False])
 def test_what_does_not_fit_is_an_error_that_names_what_does(others, monkeypatch, capsys, caplog):
   """Rows in one or two parts do not fit, on another topology nothing does."""

@@ -116,6 +116,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     config = config_lib.load(args.config, overrides)
     if sentence := config_lib.why_none_begins(config):
       log.warning('no new run begins with this: %s', sentence)
+    if args.topology and not args.largest_batch:  # what cannot be has no price
+      _, number, *_ = chips.counted(args.topology, config.mesh.slices)
+      sharding.check_tpus(number, config, TASKS[config.objective])
     objective = estimate.objective_of(config)
     reports = {name: estimate.at_once(config, objective, name) for name in names}
     priced = lambda: {n: x | costs.cost(x, rate) for (n, x), rate in zip(reports.items(), rates)}

@@ -66,10 +66,11 @@ def _column(name: str, report: Mapping[str, Any]) -> list[str]:
 def rates(price: str, spot: str, number: int) -> list[tuple[float, float]]:
   """[(dollars for a chip-hour, share of it on a spot chip)] of each topology, or NaN."""
   out = []
+  if spot and not price:
+    raise InputError('--spot is a share of --price; give both.')
   for name, text, most in (('price', price, 1e6), ('spot', spot, 1.0)):
     amounts = [float(x) if re.fullmatch(r'\d*\.?\d+', x) else 0 for x in text.split(',') if text]
-    known = len(amounts) in (0, 1, number) and (price or not spot)
-    if not known or not all(0 < x <= most for x in amounts):
+    if len(amounts) not in (0, 1, number) or not all(0 < x <= most for x in amounts):
       use = '--price is dollars for a chip-hour, such as 1.2, --spot a share of it, such as 0.4'
       raise InputError(f'--{name} {text} makes no sense: {use}; one for all topologies, or each.')
     out.append((amounts or [math.nan]) * number)

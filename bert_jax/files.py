@@ -92,7 +92,7 @@ def read_text(path: Path | str) -> str:
 
 def append(path: Path | str) -> TextIO:
   make_folder(Path(path).parent)
-  return Path(path).open('a')
+  return Path(path).open('a', encoding='utf-8')
 
 
 def exists(path: Path | str) -> bool:

@@ -74,17 +74,20 @@ def run(command: str) -> None:
   """Runs a command of the shell and shows its lines. InputError if it fails, so that *Run all* ends
   there, which it does not after a line with `!`. An interruption of the cell is the command's, and
   so is the end of this process, however it comes, which closes the pipe that ENDS_WITH reads."""
-  pipes: Any = {'stdout': subprocess.PIPE, 'stderr': subprocess.STDOUT, 'text': True}
-  pipes |= {'stdin': subprocess.PIPE, 'start_new_session': True}
-  process = subprocess.Popen(ENDS_WITH + command, shell=True, **pipes)
+  pipes: Any = {'stdout': subprocess.PIPE, 'stderr': subprocess.STDOUT, 'stdin': subprocess.PIPE}
+  text: Any = {'encoding': 'utf-8', 'errors': 'replace'}
+  whole = ENDS_WITH + command
+  process = subprocess.Popen(whole, shell=True, start_new_session=True, **pipes, **text)
   with process:
     lines: Any = process.stdout
     try:
       for line in lines:
         print(line, end='')
+      process.wait()  # before its standard input ends: it may write elsewhere
     except KeyboardInterrupt:
       os.killpg(process.pid, signal.SIGINT)
       print(*lines, sep='', end='')  # what it says at its end
+      process.wait()
       raise Stopped('the command has ended, see its last line; the same cell goes on') from None
   if process.returncode:
     fault = f'the command has ended with status {process.returncode}, see its last line'

@@ -17,6 +17,7 @@ from bert_jax.errors import InputError
 from bert_jax.field import Field
 from bert_jax.run.inputs import read_inputs
 from bert_jax.tasks import TASKS
+from bert_jax.tasks.record import Prediction
 from bert_jax.workdir import trained
 
 pytestmark = pytest.mark.usefixtures('steps_once')
@@ -231,6 +232,16 @@ def test_its_model_answers_a_table(run):
     run.model.search(['engine'], topk=3)
   with pytest.raises(InputError, match='embed got 3 values of options, and has 2; give texts as'):
     run.model.embed(['old'], 'mean', True, 'engine')
+
+
+def test_a_function_may_make_what_answers(run, monkeypatch):
+  made, model = TASKS['classification'].predictions, run.model
+  monkeypatch.setitem(made, 'deep', Prediction(lambda model, depth=1: (model, depth)))
+  monkeypatch.setitem(made, 'any', Prediction(lambda model, **options: (model, options)))
+  assert model.ask('deep', depth=7) == (model, 7)
+  assert model.ask('any', depth=7) == (model, {'depth': 7})
+  with pytest.raises(InputError, match="deep has no option 'width'; its options are: none"):
+    model.ask('deep', width=7)
 
 
 def test_it_is_there_when_it_is_asked_for():

@@ -135,9 +135,10 @@ class Model:
     """The tasks.ask.Ask of a task with these options; InputError if this model cannot do it."""
     options = {name: value for name, value in options.items() if value is not None}
     prediction = self.family.predictions.get(task) or OF_ALL.get(task)
-    taken = inspect.signature(prediction.ask.__init__).parameters if prediction else options
+    taken = inspect.signature(prediction.ask).parameters if prediction else {}
+    takes_all = any(x.kind is x.VAR_KEYWORD for x in taken.values())
     odd = [name for name in options if name not in taken]
-    if prediction and odd:
+    if prediction and odd and not takes_all:
       has = listed(prediction.options) or 'none'
       raise InputError(f'{task} has no option {odd[0]!r}; its options are: {has}.')
     for name, option in prediction.options.items() if prediction else ():

@@ -1,6 +1,7 @@
 """The speed of a run: what the clock counts, the peak of a device, and the FLOPs of a step."""
 
 import math
+import os
 import struct
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from typing import Any
 
 import jax
 import pytest
+from conftest import ROOT
 
 from bert_jax import metrics, sharding
 from bert_jax.config import load, timeline_of
@@ -163,6 +165,15 @@ def test_a_line_of_few_steps_says_so(steps, said):
   bar = SimpleNamespace(is_bar=True)
   logger = training_log.Logger(run, SimpleNamespace(write=lambda *_: None), bar)
   assert logger._line(500).startswith(f'{said}loss 2.5  0.00 M tokens  ')
+
+
+def test_lines_are_utf8_in_every_locale(tmp_path):
+  # Names of metrics have labels in them, and the checksum of the lines is of UTF-8.
+  code = r"from bert_jax import files; files.append('a').write('f1_\u00c4\n')"
+  plain = {'LC_ALL': 'C', 'PYTHONUTF8': '0', 'PYTHONCOERCECLOCALE': '0'}
+  where = {'cwd': tmp_path, 'env': os.environ | plain | {'PYTHONPATH': str(ROOT)}}
+  subprocess.run([sys.executable, '-c', code], check=True, **where)
+  assert (tmp_path / 'a').read_bytes() == 'f1_Ä\n'.encode()
 
 
 def test_a_loss_is_told_from_a_score_by_its_baseline_not_by_its_name():

@@ -125,6 +125,10 @@ def test_labels_are_counted_and_rare_ones_are_named(vocab, tmp_path, caplog):
   assert len(about([f'{k}.5' for k in range(30)], 'table.eval_share=0.1')) == 1, (
     'not that most are rare'
   )
+  assert about([*[str(k % 13) for k in range(65)], '13'])[1] == (
+    "labels with one example or none in training: '13'; give more examples, or put them under "
+    'another label.'
+  )
   assert any(x.startswith('labels: 0.5 4, ') and x.endswith(' and 2 more') for x in caplog.messages)
   assert about([f'{k}.5' for k in range(7)])[0].startswith('all 7 labels are numbers')
   assert about(['a', 'b', 'a; b', 'b', 'a, c', 'a; b', 'a', 'a, c']) == [
@@ -239,6 +243,16 @@ def test_evaluated_texts_that_are_trained_on_are_counted(vocab, tmp_path):
   assert about(texts[40:]) == about(texts[39:]) == []  # 1 of 21
   (both,) = about([texts[38], texts[39], texts[39], *texts[40:]])
   assert both.startswith('3 of 23 evaluated texts are in the training data, too, ')
+
+
+def test_answers_to_rank_may_be_those_of_the_training_data(vocab, tmp_path):
+  texts, answers = [f'{x} {y}' for x in WORDS[:6] for y in WORDS[:10]], WORDS[6:10]
+  for name, chosen in (('a', texts[:43]), ('b', texts[43:])):
+    rows = (f'{text}\t{answers[i % 4]}\n' for i, text in enumerate(chosen))
+    (tmp_path / f'{name}.tsv').write_text('question\tanswer\n' + ''.join(rows))
+  paths = [f'data.{x}={tmp_path / y}.tsv' for x, y in (('train', 'a'), ('eval', 'b'))]
+  given = *paths, f'tokenizer.path={vocab}', 'model.vocab_size=15'
+  assert not [x for x in remarks_on('configs/contrastive.py', *given) if 'evaluated' in x]
 
 
 def test_a_vocabulary_that_the_text_cannot_fill(tmp_path, corpus_file):

@@ -180,10 +180,12 @@ def remarks(config: ConfigDict, sources: Mapping[str, Any]) -> list[str]:
     return out
   if not table.multi_label:
     out += _other_kinds(labels)
-    if len(labels) > NAMED and all(decimal_number(x)[0] is not None for x in labels):
-      return out  # quantities, of which most are rare
   train = counted(sources['train'], len(labels))
-  if rare := [label for label, number in zip(labels, train) if number < 2]:
+  rare = [label for label, number in zip(labels, train) if number < 2]
+  most_are_rare = not table.multi_label and len(rare) > max(NAMED, len(labels) // 2)
+  if most_are_rare and all(decimal_number(x)[0] is not None for x in labels):
+    return out  # quantities, and not the numbers of classes
+  if rare:
     fix = 'give more examples, or put them under another label'
     if len(rare) == len(labels) > NAMED:
       fix = f'none can be learned; name another table.label_column than {table.label_column}'

@@ -1,15 +1,17 @@
 """Sentence vectors, learned from pairs, triples, scored pairs, paragraphs with questions, lines."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from ml_collections import ConfigDict
 
 from bert_jax.field import Field, affecting
 from bert_jax.models.pooling import POOLINGS
 from bert_jax.objectives.contrastive import LOSSES
-from bert_jax.tasks import labelled
+from bert_jax.tasks import labelled, remarks
 from bert_jax.tasks.contrastive import reading, task
 from bert_jax.tasks.record import Head
+from bert_jax.tokenizers import Tokenizer
 
 FIELDS = affecting({'rows'}, {
   'contrastive.loss': Field('in_batch',
@@ -83,6 +85,12 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   yield not first, 'the [CLS] of a causal model sees no text; set contrastive.pooling=mean.'
 
 
+def remarks_on(config: ConfigDict, tokenizer: Tokenizer, sources: Mapping[str, Any]) -> list[str]:
+  # Those of 'train' alone: among the texts to rank, answers of the training data are as expected.
+  own = {'train': sources['train']}
+  return remarks.about_examples(config, tokenizer, task.texts(config), own)
+
+
 HEAD = Head('Model', ('encoder',), 'sentence-similarity', import_as_this_family=False)
 
 CONTRASTIVE = labelled.family(
@@ -93,6 +101,7 @@ CONTRASTIVE = labelled.family(
   fields=FIELDS,
   defaults=DEFAULTS,
   rules=rules,
+  remarks=remarks_on,
   microbatches=lambda config: config.contrastive.chunks,
   vector=('contrastive.pooling', 'contrastive.normalize'),
   heads=(HEAD, HEAD._replace(causal=True)),

@@ -100,7 +100,8 @@ def about_copies(train: Any, evaluated: Any) -> list[str]:
   copies = sum(held[key] for key in held.keys() & set(filter(held.__contains__, keys(train.texts))))
   if copies <= COPIES * held.total():
     return []
-  fault = f'{copies:,} of {held.total():,} evaluated texts are in the training data, too'
+  fault = 'at least ' * (len(train.texts) > COMPARED)
+  fault += f'{copies:,} of {held.total():,} evaluated texts are in the training data, too'
   return [f'{fault}, and may be known by heart; evaluate on others (data.eval).']
 
 

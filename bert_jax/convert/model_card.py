@@ -43,8 +43,8 @@ PAIRS = (
   'transformers may keep a token more of the one and a token less of the other'
 )
 MARKS = (
-  'A word with a mark inside, such as a hyphen, is several words to this pipeline, and one to '
-  '`bert_jax.predict`: for it they may give other answers'
+  'A word with a punctuation mark inside, such as a hyphen, is several words to this pipeline, '
+  'and one to `bert_jax.predict`: for it they may give other answers'
 )
 UNFINISHED = '<!-- Before publishing, fill in what the run does not know:'
 NO_SCORES = {'masked', 'constant'}  # metrics that do not say how well a model answered

@@ -18,7 +18,7 @@ FILES = ('vocab.txt', 'spm.model', 'tokenizer.json', 'vocab.json', *spiece.FILES
 # Classes, or model_types, with a vocab.txt that split words by another program or file; refused.
 _OTHER_CLASSES = ('bertjapanese', 'bertweet', 'phobert', 'herbert', 'roformer')
 _BY_CHARACTERS = 'it cuts Chinese into words by jieba. To read it by characters, with other ids, '
-_BY_CHARACTERS += 'keep of its vocabularies a vocab.txt alone, and write "tokenizer_class": '
+_BY_CHARACTERS += 'let vocab.txt be its only vocabulary, and write "tokenizer_class": '
 _BY_CHARACTERS += '"BertTokenizer" into its tokenizer_config.json'
 # Classes of transformers that read tokenizer.json alone.
 _GENERIC = 'PreTrainedTokenizerFast', 'TokenizersBackend'

@@ -151,7 +151,7 @@ def _cells(
 def _fitting(lines: list[str], delimiter: str) -> float:
   """The share of the rows with as many cells as the first if a delimiter stands between them."""
   rows = csv.reader((x.replace('\r', ' ') + '\n' for x in lines), delimiter=delimiter)
-  widths = [len(row) for row in rows if row]
+  widths = [len(row) for row in rows if any(map(str.strip, row))]
   return widths.count(widths[0]) / len(widths)
 
 

@@ -231,6 +231,7 @@ def test_the_first_line_shows_the_delimiter(name, columns, header, delimiter):
     ('a.csv', 'text,kind (a; b; c)', ['so it is,a', 'a; b; c; d,b'], ','),
     ('a.csv', '1;a, b\rc;x', ['2;"d, e, f";y', '3;g;z'], ';'),
     ('a.tsv', 'text\tkind (a, b, c)', ['a, b\ta', 'c, "d, e\tb'], '\t'),
+    ('a.csv', '  \nid;place, date;team', ['1;Ulm;x', '2;Rom;y'], ';'),
   ],
 )
 def test_the_rows_show_the_delimiter_where_the_header_has_two(name, header, rows, delimiter):

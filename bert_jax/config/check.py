@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 from bert_jax.config import data, model, optimizer, run
 from bert_jax.errors import InputError, quoted, suggestion
 from bert_jax.field import Field
-from bert_jax.tasks import TASKS
+from bert_jax.tasks import TASKS, teaching
 from bert_jax.tasks.record import Family
 from bert_jax.timeline import Timeline, parsed
 
@@ -51,7 +51,7 @@ def add(record: Family) -> str:
   return record.name
 
 
-def step_count(config: ConfigDict, rows: int) -> int:
+def step_count(config: ConfigDict, rows: float) -> int:
   """The steps of a run on so many training rows: config.steps, or by config.epochs and min_steps;
   0: there are no rows to count epochs by."""
   of_epochs = math.ceil(config.epochs * rows / config.batch_size)
@@ -90,10 +90,10 @@ def check_beginning(config: ConfigDict) -> None:
 
 
 def why_none_begins(config: ConfigDict) -> str:
-  """The sentence with which a new run of a config will end; '': none is known. With init_from only
-  the run knows what its model has."""
+  """The sentence with which a new run of a config will end; '': none is known. Of a model that
+  it starts from (init_from, a teacher), only the run knows what it has."""
   try:
-    if not config.init_from:
+    if not teaching.source_of(config):
       check_beginning(config)
   except InputError as error:
     return str(error)

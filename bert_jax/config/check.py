@@ -82,19 +82,20 @@ def check(config: ConfigDict) -> ConfigDict:
   return config
 
 
-def check_beginning(config: ConfigDict) -> None:
-  """Checks the rules for new runs, which runs of earlier versions may break; InputError."""
+def check_beginning(config: ConfigDict, knows_model: bool = True) -> None:
+  """Checks the rules for new runs, which runs of earlier versions may break; InputError.
+  knows_model: whether the fields of the model are those that the run will have."""
   if config.steps:
     timeline_of(config).check_beginning()
-  _check_rules(config, *(x.rules_to_begin for x in (model, optimizer, TASKS[config.objective])))
+  parts = *[model] * knows_model, optimizer, TASKS[config.objective]
+  _check_rules(config, *(part.rules_to_begin for part in parts))
 
 
 def why_none_begins(config: ConfigDict) -> str:
-  """The sentence with which a new run of a config will end; '': none is known. Of a model that
-  it starts from (init_from, a teacher), only the run knows what it has."""
+  """The sentence with which a new run of a config will end; '': none is known. Only the run
+  knows the fields of a model that it starts from (init_from, or layers of a teacher)."""
   try:
-    if not teaching.source_of(config):
-      check_beginning(config)
+    check_beginning(config, knows_model=not teaching.source_of(config))
   except InputError as error:
     return str(error)
   return ''

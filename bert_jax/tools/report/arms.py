@@ -265,7 +265,8 @@ def without_shared_folders(texts: Sequence[str]) -> list[str]:
   """Paths without the folders that all of them begin with: ['/d/a/x.csv', '/d/b/x.csv'] ->
   ['a/x.csv', 'b/x.csv']; texts of which one is no path stay, but for empty ones."""
   paths = {text for text in texts if text}
-  if len(paths) < 2 or not all('/' in text and text[0] != '(' for text in paths):
+  is_path = lambda text: '/' in text and not re.match(r'\(|\w+=', text)  # no tuple, LANGUAGE=...
+  if len(paths) < 2 or not all(map(is_path, paths)):
     return [*texts]
   shared = os.path.commonprefix([f'{path.rpartition("/")[0]}/' for path in paths])
   return [text[shared.rfind('/') + 1 :] for text in texts]

@@ -54,8 +54,16 @@ def add(record: Family) -> str:
 def step_count(config: ConfigDict, rows: float) -> int:
   """The steps of a run on so many training rows: config.steps, or by config.epochs and min_steps;
   0: there are no rows to count epochs by."""
-  of_epochs = math.ceil(config.epochs * rows / config.batch_size)
-  return config.steps or (max(of_epochs, config.min_steps) if rows else 0)
+  return config.steps or (max(_steps_of_epochs(config, rows), config.min_steps) if rows else 0)
+
+
+def is_lengthened(config: ConfigDict, rows: float) -> bool:
+  """Whether min_steps makes a run on so many training rows longer than its epochs."""
+  return rows > 0 and not config.steps and config.min_steps > _steps_of_epochs(config, rows)
+
+
+def _steps_of_epochs(config, rows):
+  return math.ceil(config.epochs * rows / config.batch_size)
 
 
 def timeline_of(config: ConfigDict, steps: int = 0) -> Timeline:

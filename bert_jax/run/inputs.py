@@ -123,11 +123,10 @@ def read_inputs(config: ConfigDict, workdir: Path, set_by_user: Collection[str] 
   profiling.check(config, steps)
   if not (task.reads_corpus or beginning.folder):
     log.info('init_from is empty: the model begins with random weights')
-  rows, size = len(sources['train']), config.batch_size
-  if not config.steps and (steps - 1) * size >= config.epochs * rows:
+  if config_lib.is_lengthened(config, rows := len(sources['train'])):
     said = 'the training data fill only %d rows: min_steps=%d makes %.3g epochs in place of %g'
     said += ' (min_steps=0: just these)'
-    log.info(said, rows, steps, steps * size / rows, config.epochs)
+    log.info(said, rows, steps, steps * config.batch_size / rows, config.epochs)
   if config.epochs and steps < FEW_STEPS and not beginning.continues:
     epochs = math.ceil(1.05 * config.epochs * FEW_STEPS / steps)  # 1.05: a margin for other rows
     advice = f'raise epochs (to {epochs}, say) and perhaps optimizer.learning_rate'

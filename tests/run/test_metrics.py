@@ -156,6 +156,7 @@ def test_a_line_of_few_steps_says_so(steps, said):
   inputs = SimpleNamespace(batches=SimpleNamespace(source=source, skip_damaged=False))
   inputs.config, inputs.steps, inputs.log_every = config, 500, 7
   inputs.timeline, inputs.objective = timeline_of(config), SimpleNamespace(shares=lambda _: {})
+  inputs.passes = lambda rows: Inputs.passes(inputs, rows)
   window = {'loss': Mean(2.5 * steps, float(steps)), 'tokens': Mean(90.0, 100.0)}
   tallied = tally.Tally(seen={}, inputs=inputs, window=window)
   clock = SimpleNamespace(read=lambda tokens: SPEED, steps=steps)

@@ -21,6 +21,7 @@ from bert_jax.config import load, timeline_of
 from bert_jax.errors import InputError
 from bert_jax.metrics import Mean
 from bert_jax.run import evaluation, session, speed, spikes, stopping, tally
+from bert_jax.run.inputs import Inputs
 from bert_jax.run.stopping import Wish
 from bert_jax.step import State
 
@@ -129,7 +130,7 @@ def trains(config, workdir, kept, signalled=lambda: False, step=train_step):
   state, meta = copy.deepcopy(kept[max(kept)]) if kept else (first, {})
   mesh, checkpoints = jax.make_mesh((1,), ('data',)), Checkpoints(kept)
   inputs = SimpleNamespace(config=config, steps=STEPS, workdir=workdir, in_workdir=bool(kept))
-  inputs.log_every = config.log.every
+  inputs.log_every, inputs.passes = config.log.every, lambda rows: Inputs.passes(inputs, rows)
   inputs.timeline, inputs.batches = timeline_of(config, STEPS), Batches()
   inputs.eval_batches, inputs.objective = Batches(), SimpleNamespace(shares=lambda sums: {})
   run = SimpleNamespace(inputs=inputs, checkpoints=checkpoints, results=meta.get('metrics', {}))

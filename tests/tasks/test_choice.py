@@ -232,6 +232,7 @@ def test_choices_share_a_row_in_segments_of_their_own(tmp_path, letters, caplog)
   _, source = rows(letters, path, 'data.seq_length=160 task.choices=0')
   assert len(source) == 1
   caplog.set_level('INFO', 'bert_jax')
+  caplog.clear()
   Problems('train').log(source)
   (said,) = (x for x in caplog.messages if ' rows ' in x)
   assert said.startswith('train: 2 examples (5 sequences) in 1 rows of 160 tokens (5.0 in each, ')

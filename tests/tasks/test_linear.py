@@ -98,7 +98,7 @@ def test_numbers_and_several_labels(tmp_path, vocab, tokenizer):
 
 
 def test_texts_without_a_piece_are_a_mistake(tmp_path, vocab, tokenizer):
-  rows = [('', '', 'a'), ('', '', 'b')]
+  rows = [('\u200d', '', 'a'), ('\ufeff', '', 'b')]
   with pytest.raises(InputError, match='texts of the training data are empty'):
     scores_of(config_of(tmp_path, vocab, rows, rows), tokenizer)
 

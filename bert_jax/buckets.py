@@ -99,6 +99,7 @@ class Bucket(ON_DISK):
   exists = lambda self, **_: bool(self._info())
   is_file = lambda self, **_: self._info().get('type') == 'file'
   is_dir = lambda self, **_: self._info().get('type') == 'directory'
+  is_fifo = lambda self, **_: False
 
   def stat(self, **_: Any) -> Any:
     """st_size, and st_mtime_ns: a number that changes with the content."""

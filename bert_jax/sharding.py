@@ -73,7 +73,7 @@ def shape_of(data: int, fsdp: int, tensor: int, number: int, slices: int = 1) ->
     shape[shape.index(-1)] = number // known
   if math.prod(shape) != number:
     fault = f'mesh data={data} fsdp={fsdp} tensor={tensor} does not multiply to the {number}'
-    raise InputError(f'{fault} devices here; let two axes divide it and leave one at -1.')
+    raise InputError(f'{fault} devices; let two axes divide it and leave one at -1.')
   if shape[0] % slices:
     raise InputError(f'mesh.data {shape[0]} does not divide over mesh.slices={slices}; change one.')
   return dict(zip(AXES, shape))
@@ -135,8 +135,9 @@ def mesh_of(config: ConfigDict, family: Any, devices: Sequence[jax.Device] | Non
 
 def check_tpus(number: int, config: ConfigDict, family: Any) -> None:
   """InputError unless mesh, batch and model of a config fit on so many devices of TPUs, as in
-  `mesh_of`. No TPU needs to be here."""
-  check_fits(shape_of(number=number, **axes_of(config, number, 'tpu')), config, family)
+  `mesh_of`. No TPU needs to be here. How many heads init_from has, only the run knows."""
+  shape = shape_of(number=number, **axes_of(config, number, 'tpu'))
+  check_fits(shape | {'tensor': 1} if config.init_from else shape, config, family)
 
 
 def check_fits(mesh: Mapping[str, int], config: ConfigDict, family: Any) -> None:

@@ -133,6 +133,8 @@ def test_tpu_shows_its_commands():
   said = says('run', *in_bucket, '--config.data.train=gs://b/D').partition('+')[0]
   assert 'workdir' not in said and 'data.train' not in said
   assert 'note: data.train is not in a bucket' in says('run', *in_bucket, '--config.data.train=D')
+  by_language = '--config.data.train=en=gs://b/en,de=gs://b/de'
+  assert 'data.train is not' not in says('run', *in_bucket, by_language).partition('+')[0]
   assert 'note: without --config.data.train a run reads' in says('run', *in_bucket)
 
 
@@ -141,6 +143,9 @@ def test_a_wrong_config_is_said_before_it_costs_money(gcloud):
   env |= {'PYTHON': sys.executable}
   out = tpu('run', '--dry-run', *TRAIN, '--config.batch_sise=4', check=False, **env)
   assert out.returncode == 2 and 'did you mean' in out.stderr and 'gcloud' not in out.stderr
+  none_begins = '# no new run begins with this: optimizer.decay is 0.1,'
+  out = tpu('run', '--dry-run', *TRAIN, '--config.optimizer.decay=0.1', **env)
+  assert none_begins in out.stderr and 'gcloud' in out.stderr  # one that has begun goes on
   (folder / 'type').write_text('v4-48')  # 24 chips
   out = tpu('run', '--zone', 'z', *TRAIN, '--config.batch_size=56', check=False, **env)
   assert out.returncode == 2 and out.stderr.splitlines()[-1] == BILLED

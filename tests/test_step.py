@@ -643,6 +643,7 @@ def test_a_config_is_checked_for_chips_that_are_not_here():
     ('batch_size=96 optimizer.accumulation=2', 32, 'use 64 or 128 or optimizer.accumulation=1'),
     ('batch_size=96 mesh.data=5', 12, 'fsdp=1 tensor=1 does not multiply to the 12 devices'),
     ('batch_size=96 mesh.tensor=8', 24, 'num_attention_heads 12 does not divide'),
+    ('batch_size=96 mesh.tensor=8 init_from=W', 24, ''),  # whose heads are not known
     ('batch_size=96 mesh.slices=5', 24, 'mesh.data 24 does not divide over mesh.slices=5'),
     ('batch_size=96 mesh.slices=3', 24, ''),
   ):

@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 from bert_jax.config import data, model, optimizer, run
 from bert_jax.errors import InputError, quoted, suggestion
 from bert_jax.field import Field
-from bert_jax.tasks import TASKS
+from bert_jax.tasks import TASKS, teaching
 from bert_jax.tasks.record import Family
 from bert_jax.timeline import Timeline, parsed
 
@@ -51,11 +51,19 @@ def add(record: Family) -> str:
   return record.name
 
 
-def step_count(config: ConfigDict, rows: int) -> int:
+def step_count(config: ConfigDict, rows: float) -> int:
   """The steps of a run on so many training rows: config.steps, or by config.epochs and min_steps;
   0: there are no rows to count epochs by."""
-  of_epochs = math.ceil(config.epochs * rows / config.batch_size)
-  return config.steps or (max(of_epochs, config.min_steps) if rows else 0)
+  return config.steps or (max(_steps_of_epochs(config, rows), config.min_steps) if rows else 0)
+
+
+def is_lengthened(config: ConfigDict, rows: float) -> bool:
+  """Whether min_steps makes a run on so many training rows longer than its epochs."""
+  return rows > 0 and not config.steps and config.min_steps > _steps_of_epochs(config, rows)
+
+
+def _steps_of_epochs(config, rows):
+  return math.ceil(config.epochs * rows / config.batch_size)
 
 
 def timeline_of(config: ConfigDict, steps: int = 0) -> Timeline:
@@ -82,19 +90,20 @@ def check(config: ConfigDict) -> ConfigDict:
   return config
 
 
-def check_beginning(config: ConfigDict) -> None:
-  """Checks the rules for new runs, which runs of earlier versions may break; InputError."""
+def check_beginning(config: ConfigDict, knows_model: bool = True) -> None:
+  """Checks the rules for new runs, which runs of earlier versions may break; InputError.
+  knows_model: whether the fields of the model are those that the run will have."""
   if config.steps:
     timeline_of(config).check_beginning()
-  _check_rules(config, *(x.rules_to_begin for x in (model, optimizer, TASKS[config.objective])))
+  parts = *[model] * knows_model, optimizer, TASKS[config.objective]
+  _check_rules(config, *(part.rules_to_begin for part in parts))
 
 
 def why_none_begins(config: ConfigDict) -> str:
-  """The sentence with which a new run of a config will end; '': none is known. With init_from only
-  the run knows what its model has."""
+  """The sentence with which a new run of a config will end; '': none is known. Only the run
+  knows the fields of a model that it starts from (init_from, or layers of a teacher)."""
   try:
-    if not config.init_from:
-      check_beginning(config)
+    check_beginning(config, knows_model=not teaching.source_of(config))
   except InputError as error:
     return str(error)
   return ''

@@ -26,8 +26,8 @@ FIELDS = {
     affects={'schedule'}),
   'epochs': Field(0.0, 'passes over the training rows; 0: `steps` counts (elsewhere: num_epochs, '
     'num_train_epochs)', allowed='[0, inf)', affects={'schedule'}),
-  'min_steps': Field(0, 'steps that are trained at least, in more passes than `epochs` says, which '
-    'are exact where --config.epochs is given', allowed='[0, inf)', past=0, affects={'schedule'}),
+  'min_steps': Field(0, 'the fewest steps of a run that counts `epochs`, in more passes if need '
+    'be; --config.epochs alone makes it 0', allowed='[0, inf)', past=0, affects={'schedule'}),
   'max_hours': Field(0.0, 'save and exit with status 3 after so long, to be started again; 0: no '
     'limit', allowed='[0, inf)', past=0.0, affects={'record'}),
   'profile': Field('', 'START:STOP: write a jax.profiler trace of the steps after START until '

@@ -18,11 +18,12 @@ from bert_jax.rows.batches import Batches, batches_of
 from bert_jax.run import initialization, profiling, teacher, trackers
 from bert_jax.step import Program
 from bert_jax.tasks import TASKS, teaching
+from bert_jax.tasks.labelled import DEFAULTS
 from bert_jax.timeline import RATE, Timeline
 from bert_jax.tokenizers import run_tokenizer
 from bert_jax.workdir import contents, manifest
 
-FEW_STEPS = 100  # with fewer, fine-tuning has usually hardly begun to learn
+FEW_STEPS = DEFAULTS['min_steps']  # with fewer, fine-tuning has usually hardly begun to learn
 MANY_PASSES = 100  # over a text; 64 cost little, 1,024 much (T5's paper, table 9)
 
 
@@ -122,10 +123,10 @@ def read_inputs(config: ConfigDict, workdir: Path, set_by_user: Collection[str] 
   profiling.check(config, steps)
   if not (task.reads_corpus or beginning.folder):
     log.info('init_from is empty: the model begins with random weights')
-  rows, size = len(sources['train']), config.batch_size
-  if not config.steps and (steps - 1) * size >= config.epochs * rows:
+  if config_lib.is_lengthened(config, rows := len(sources['train'])):
     said = 'the training data fill only %d rows: min_steps=%d makes %.3g epochs in place of %g'
-    log.info(said, rows, steps, steps * size / rows, config.epochs)
+    said += ' (min_steps=0: just these)'
+    log.info(said, rows, steps, steps * config.batch_size / rows, config.epochs)
   if config.epochs and steps < FEW_STEPS and not beginning.continues:
     epochs = math.ceil(1.05 * config.epochs * FEW_STEPS / steps)  # 1.05: a margin for other rows
     advice = f'raise epochs (to {epochs}, say) and perhaps optimizer.learning_rate'

@@ -390,6 +390,7 @@ def test_decay_that_no_schedule_makes_is_for_runs_that_have_begun(given, sentenc
   loaded = config.load('configs/pretrain.py:runlocal', fields)  # as that of an older run is
   with refused(re.escape(sentence)):
     config.check_beginning(loaded)
+  loaded.init_from = 'W'
   *_, told = __main__.lines(loaded)
   assert told.startswith('# no new run begins') and sentence in told.replace('\n    ', ' ')
   # From 1 on they are numbers of steps, and no shares.
@@ -397,6 +398,13 @@ def test_decay_that_no_schedule_makes_is_for_runs_that_have_begun(given, sentenc
     values = f'schedule=wsd warmup={warmup} decay={decay}'
     ends = [f'--config.optimizer.{x}' for x in values.split()]
     config.check_beginning(config.load('configs/pretrain.py:runlocal', ends))
+
+
+def test_the_fields_of_a_model_that_a_run_starts_from_are_left_to_the_run():
+  fields = ['--config.model.rotary_theta=500.0', '--config.teacher=W']
+  why = lambda *more: config.why_none_begins(config.load('configs/distill.py', [*fields, *more]))
+  assert 'is for model.position_embeddings=rotary' in why('--config.distillation.every_layer=0')
+  assert why('--config.distillation.every_layer=2') == ''
 
 
 def test_sizes_are_those_of_the_released_models():

@@ -283,6 +283,7 @@ def test_passes_are_of_the_text_of_a_prepared_corpus(tmp_path, monkeypatch):
     read = length(**epochs, **{'corpus.rows': rows})
     assert (read['steps'], read['passes'], read['assumed']) == (500 * times, times, False)
     assert read['tokens'] == 4_096_000 * times
+  assert length(**epochs, min_steps=7001)['steps'] == 7001
   read = length(**epochs, **{'data.train': 'texts/*.txt'})
   assert (read['steps'], read['passes'], read['assumed']) == (1_000_000, None, True)
   monkeypatch.setattr(estimate, 'newest_meta', {'W': {'step': 300}, 'W0': None}.get)

@@ -58,6 +58,17 @@ def test_examples_are_told_apart_by_a_baseline_of_the_loss_or_else_of_the_accura
   assert own == {'a': accuracy, 'b': {'qa of a uniform': 4.5}, 'c': {}}
 
 
+def test_runs_differ_in_their_fewest_steps_only_where_rows_are_few(tmp_path):
+  """Those of an earlier version had no min_steps, and seeds of both are one arm."""
+  spec = 'configs/finetune.py:task=sst2'  # 3 epochs of rows in steps of 4
+  for name, least in (('a', 100), ('b', 0)):
+    workdir(tmp_path / name, [(2, 'eval', {'f1': 0.5})], f'min_steps={least}', spec=spec)
+  for rows, found in ((133, {}), (132, {'min_steps': [100, 0]})):
+    for name in 'ab':
+      (tmp_path / name / 'run.json').write_text(json.dumps({'data': {'train': {'rows': rows}}}))
+    assert arms.varied(records.below(tmp_path)[0]) == found
+
+
 def test_seeds_are_one_line_and_other_fields_another(tmp_path):
   values = [2.0, 2.5, 3.6]
   for seed, value in enumerate(values):

@@ -636,7 +636,8 @@ def test_paths_in_which_arms_differ_are_shown_from_where_they_part():
   assert apart(['/d/sst/x.csv', '/d/cola/x.csv', '']) == ['sst/x.csv', 'cola/x.csv', '']
   assert apart(['S/a=1', 'S2/a=1']) == ['S/a=1', 'S2/a=1'] and apart(['/d/x', '']) == ['/d/x', '']
   assert apart(['/d/x1', '/d/x12']) == ['x1', 'x12'] and apart(['/d/x', 'y']) == ['/d/x', 'y']
-  assert apart(["('d/x',)", "('d/y',)"]) == ["('d/x',)", "('d/y',)"]
+  for parts in (["('d/x',)", "('d/y',)"], ['en=d/x,de=d/z', 'en=d/y,de=d/z']):
+    assert apart(parts) == parts
 
 
 def test_labels_are_for_people(tmp_path, no_pictures):

@@ -56,16 +56,17 @@ def objective_of(config: ConfigDict) -> Objective:
 def length_of(config: ConfigDict) -> Report:
   """{'steps', 'assumed': are they STEPS, 'full_steps': its rows in full batches, 'tokens': all
   positions of rows, both from where resume_from is, 'passes' over a prepared corpus, else None}."""
-  text, times, size = 0, config.epochs, config.batch_size * config.data.seq_length
+  text, rows, size = 0, 0.0, config.batch_size * config.data.seq_length
   if prepared.is_prepared(config.data.train):
     text = sum(x['tokens'] for x in prepared.read_meta(config.data.train)['kept'].values())
-    times *= config.corpus.dupe_factor if config.corpus.rows in PAIRS else 1
-  steps = config.steps or math.ceil(times * text / size) or STEPS
+    times = config.corpus.dupe_factor if config.corpus.rows in PAIRS else 1
+    rows = times * text / config.data.seq_length
+  steps = config_lib.step_count(config, rows) or STEPS
   begins = (newest_meta(config.resume_from) or {'step': 0})['step'] if config.resume_from else 0
-  rows = config_lib.timeline_of(config, steps).rows_before
-  tokens = (rows(steps) - rows(min(begins, steps))) * config.data.seq_length
+  before = config_lib.timeline_of(config, steps).rows_before
+  tokens = (before(steps) - before(min(begins, steps))) * config.data.seq_length
   out = {'steps': steps, 'tokens': tokens, 'passes': tokens / text if text else None}
-  return out | {'assumed': not (config.steps or times * text), 'full_steps': tokens / size}
+  return out | {'assumed': not (config.steps or rows), 'full_steps': tokens / size}
 
 
 def at_once(config: ConfigDict, objective: Objective, topology: str) -> Report:

@@ -161,12 +161,15 @@ def planned_in(folders: Iterable[Path | str]) -> tuple[str, list[str], list[Path
 
 
 def values_in(runs: Sequence[Run], name: str) -> list[Any]:
-  """The values of a field in runs: of what the training data fills in, whether it does; of a path
-  such as init_from with {seed} in place of the run's own, if no other seed beside it has the same
-  path."""
+  """The values of a field in runs: of what the training data fills in, whether it does; of
+  min_steps 0 where it changes nothing; of a path such as init_from with {seed} in place of the
+  run's own, if no other seed beside it has the same path."""
   values, seeds = [run.fields.get(name) for run in runs], collections.defaultdict(set)
   if name in PRIORS:
     return ['data' if value else 'none' for value in values]
+  if name == 'min_steps':
+    longer = lambda run: config_lib.is_lengthened(run.config, run.facts.split('train').rows)
+    return [value if run.config and longer(run) else 0 for run, value in zip(runs, values)]
   for run, value in zip(runs, values):
     seeds[run.path.parent, str(value)].add(run.fields.get('seed'))
   out = []
@@ -265,7 +268,8 @@ def without_shared_folders(texts: Sequence[str]) -> list[str]:
   """Paths without the folders that all of them begin with: ['/d/a/x.csv', '/d/b/x.csv'] ->
   ['a/x.csv', 'b/x.csv']; texts of which one is no path stay, but for empty ones."""
   paths = {text for text in texts if text}
-  if len(paths) < 2 or not all('/' in text and text[0] != '(' for text in paths):
+  is_path = lambda text: '/' in text and not re.match(r'\(|\w+=', text)  # no tuple, LANGUAGE=...
+  if len(paths) < 2 or not all(map(is_path, paths)):
     return [*texts]
   shared = os.path.commonprefix([f'{path.rpartition("/")[0]}/' for path in paths])
   return [text[shared.rfind('/') + 1 :] for text in texts]

@@ -167,7 +167,7 @@ def times(runs: Sequence[Run], root: Path, processes: int) -> tuple[Mapping[str,
     # One that was stopped has begun more than once, or lost the seconds of some steps.
     came = lambda run: sweep_jobs.steps_of(records.read(root / run.folder))
     took = lambda run: ended[run.folder].seconds
-    first = sorted(done, key=took)[len(done) // 2] if done else max(begun, key=came)
+    first = sorted(done, key=took)[(len(done) - 1) // 2] if done else max(begun, key=came)
     how = f'{first.folder}, which is {"done" if done else "being trained"}'
     there, seconds, spent = sweep_jobs.so_far(root / first.folder)
     start = spent.get('setup', 0.0)

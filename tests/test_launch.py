@@ -1,5 +1,6 @@
 """The scripts of launch/: what they would run, and how they end when something fails."""
 
+import contextlib
 import fcntl
 import json
 import os
@@ -383,20 +384,28 @@ def test_ctrl_c_while_it_waits_says_that_the_request_stays(gcloud):
   )
 
 
+def interrupted(env, mark, verb, *words):
+  """(the status, the lines of errors) of launch/tpu, with Ctrl-C as soon as the file `mark` is
+  there."""
+  command = ['bash', 'launch/tpu', verb, 'pod', '--zone', 'z', *words]
+  process = subprocess.Popen(
+    command, env=os.environ | env, stderr=subprocess.PIPE, text=True, start_new_session=True
+  )
+  while not mark.exists():
+    time.sleep(0.05)
+  os.killpg(process.pid, signal.SIGINT)
+  code = process.wait(20)
+  with contextlib.suppress(ProcessLookupError):
+    os.killpg(process.pid, signal.SIGTERM)  # what gcloud has begun
+  return code, process.stderr.read().splitlines()
+
+
 def test_ctrl_c_while_it_asks_says_that_the_request_may_arrive(gcloud):
   env, folder = gcloud
   (folder / 'state').write_text('none\n')
   (folder / 'hangs').write_text('queued-resources create')
-  command = ['bash', 'launch/tpu', 'create', 'pod', '--zone', 'z', *TYPE]
-  process = subprocess.Popen(
-    command, env=os.environ | env, stderr=subprocess.PIPE, text=True, start_new_session=True
-  )
-  while not (folder / 'pids').exists():
-    time.sleep(0.05)
-  os.killpg(process.pid, signal.SIGINT)
-  code = process.wait(20)
-  os.killpg(process.pid, signal.SIGTERM)  # what gcloud has begun
-  assert code == 130 and process.stderr.read().splitlines()[-1] == (
+  code, said = interrupted(env, folder / 'pids', 'create', *TYPE)
+  assert code == 130 and said[-1] == (
     'the request for pod may still arrive, and is billed once the TPU is there; this ends it: '
     'launch/tpu delete pod --zone=z'
   )
@@ -449,15 +458,8 @@ def test_ctrl_c_while_the_config_is_checked_says_what_is_billed(gcloud):
   env, folder = gcloud
   program(folder / 'python', '[ $1 = -c ] || { touch $FAKE/checks; sleep 60; }')
   env |= {'PYTHON': str(folder / 'python')}
-  command = ['bash', 'launch/tpu', 'run', 'pod', '--zone', 'z', *TRAIN]
-  process = subprocess.Popen(
-    command, env=os.environ | env, stderr=subprocess.PIPE, text=True, start_new_session=True
-  )
-  while not (folder / 'checks').exists():
-    time.sleep(0.05)
-  os.killpg(process.pid, signal.SIGINT)
-  _, said = process.communicate(timeout=20)
-  assert process.returncode == 130 and said.splitlines()[-1] == BILLED
+  code, said = interrupted(env, folder / 'checks', 'run', *TRAIN)
+  assert code == 130 and said[-1] == BILLED
 
 
 def test_it_says_where_it_has_looked(gcloud):

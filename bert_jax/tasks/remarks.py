@@ -81,7 +81,7 @@ def about_examples(
   config: ConfigDict, tokenizer: Tokenizer, texts: Iterable[str], sources: Mapping[str, Any]
 ) -> list[str]:
   """Warnings about labelled texts, the vocabulary and the splits. sources: {split: its Examples};
-  texts: of those of 'train'."""
+  texts: those of 'train'."""
   sample, examples = ([text] for text in itertools.islice(texts, EXAMPLES)), sources['train']
   chosen = (part for i in spaced(len(examples.texts), RECORDS) for part in examples.texts[i])
   cuts = {'': pieces(chosen, tokenizer)}

@@ -78,11 +78,15 @@ def fits(mesh: Mesh, gather: str) -> bool:
   return whole or jax.__version_info__ >= (0, 10)
 
 
-def over_devices(grad_fn: Gradient, mesh: Mesh, sums: str, gather: str) -> Gradient:
+def over_devices(
+  grad_fn: Gradient, mesh: Mesh, sums: str, gather: str, slices: int = 1
+) -> Gradient:
   """`grad_fn`, which each device computes for its own rows, summed over devices once.
   sums: the type in which gradients cross devices. gather: with `step` each device gathers whole
   parameters once a step and gets its pieces of the summed gradients; with `layer` XLA gathers and
-  sums over mesh.fsdp where it needs them, and only the sum over mesh.data is made here."""
+  sums over mesh.fsdp where it needs them, and only the sum over mesh.data is made here.
+  slices: of TPUs. For several the gradient of a slice is a branch, which batches with rows take,
+  since XLA hardly fuses what stands beside a sum between slices."""
   manual = _split_here(mesh, gather)
   axes = tuple(axis for axis in ('data', 'fsdp') if axis in manual)
   rows = P(axes)
@@ -99,20 +103,37 @@ def over_devices(grad_fn: Gradient, mesh: Mesh, sums: str, gather: str) -> Gradi
   # On CPUs XLA sums bfloat16 in float32, or fails.
   kind = 'float32' if mesh.devices.flat[0].platform == 'cpu' else sums
 
-  def total(x, axis):
-    summed = x.astype(kind)
+  in_branch = tuple(axis for axis in axes if axis == 'fsdp' and slices > 1)
+
+  def first(x, axis):
+    x = x.astype(kind)
     if axis >= 0:
-      summed = jax.lax.psum_scatter(summed, 'fsdp', scatter_dimension=axis, tiled=True)
-    return jax.lax.psum(summed, axes if axis < 0 else 'data').astype(x.dtype)
+      return jax.lax.psum_scatter(x, 'fsdp', scatter_dimension=axis, tiled=True)
+    return jax.lax.psum(x, in_branch) if in_branch else x
+
+  def last(x, axis, param):
+    return jax.lax.psum(x, 'data' if axis >= 0 or in_branch else axes).astype(param.dtype)
 
   def summed(params, batch, key, carry, others):
     at = pieces(params)
 
     def on_a_device(params, batch, key, carry, others):
-      with sharding.activation_rules(besides=manual):
-        (loss, (terms, carry)), gradients = grad_fn(params, batch, key, carry, others)
+      def computed():
+        with sharding.activation_rules(besides=manual):
+          out, gradients = grad_fn(params, batch, key, carry, others)
+        return out, jax.tree.map(first, gradients, at)
+
+      def without_rows():
+        (loss, (terms, _)), gradients = zeros(jax.eval_shape(computed))
+        return (loss, (terms, carry)), gradients
+
+      if slices > 1:
+        some = jax.lax.pmax(jnp.any(batch['segment_ids'] > 0), axes)
+        (loss, (terms, after)), gradients = jax.lax.cond(some, computed, without_rows)
+      else:
+        (loss, (terms, after)), gradients = computed()
       loss, terms = jax.lax.psum((loss, terms), axes)
-      return (loss, (terms, carry)), jax.tree.map(total, gradients, at)
+      return (loss, (terms, after)), jax.tree.map(last, gradients, at, params)
 
     specs = jax.tree.map(lambda axis: P(*(None,) * axis, 'fsdp') if axis >= 0 else P(), at)
     by_device: Any = jax.shard_map(

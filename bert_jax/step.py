@@ -113,7 +113,7 @@ def program(
   if gradients.shards(mesh, gather) > 1 and sums != 'compiler':
     if gradients.fits(mesh, gather) and not objective.rows_meet:
       kind = config.model.dtype if sums == 'model' else sums
-      options: Any = {'mesh': mesh, 'sums': kind, 'gather': gather}
+      options: Any = {'mesh': mesh, 'sums': kind, 'gather': gather, 'slices': config.mesh.slices}
       by_device = functools.partial(gradients.over_devices, **options)
     else:
       meet = objective.rows_meet

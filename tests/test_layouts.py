@@ -45,7 +45,7 @@ def on_eight(*arguments):
 @pytest.mark.parametrize(
   'tasks, one, eight',
   [
-    (['configs/pretrain.py'], '1,1,1' + PARTS, ('2,2,2' + PARTS, ALONE + PARTS)),
+    (['configs/pretrain.py'], '1,1,1' + PARTS, ('2,2,2,mesh.slices=2' + PARTS, ALONE + PARTS)),
     pytest.param([], '1,1,1', PRODUCTS, marks=pytest.mark.slow),
     pytest.param(NO_CARRY, '1,1,1' + SCANNED, ('2,2,2' + SCANNED,), marks=pytest.mark.slow),
   ],

@@ -498,7 +498,7 @@ EIGHT = """
 import json
 import jax, jax.numpy as jnp
 import toys
-from bert_jax import config as c, models, sharding
+from bert_jax import config as c, gradients, models, sharding
 from bert_jax.objectives.encode import encode
 from bert_jax.workdir import manifest
 
@@ -540,16 +540,46 @@ arrays = {str(i): jax.device_put(jnp.ones((32, 64)), where[i % 2]) for i in rang
 for _ in range(12):
   table = manifest.array_table({'params': arrays})
 print(len(table))
+# Over two slices a gradient is computed in a branch, which a batch without a row does not take.
+mesh = sharding.make_mesh(2, 4, 1, slices=2)
+def gradient(params, batch, key, carry, others):
+  x_B = jnp.where(batch['segment_ids'].any(1), batch['x'], jnp.nan)
+  total = x_B.sum()
+  gradients = {'a': total * jnp.arange(8.0), 'b': x_B.mean()}
+  return (total, ({'x': total}, carry + 1)), gradients
+with jax.set_mesh(mesh):
+  rows = lambda x: jax.device_put(x, sharding.batch_sharding(mesh))
+  x = 0.5 * jnp.arange(16.0)
+  step = gradients.over_devices(gradient, mesh, 'float32', 'step', slices=2)
+  params = sharding.placed({'a': jnp.zeros(8), 'b': jnp.zeros([])}, mesh)
+  for kept in 1, 0:
+    batch = {'segment_ids': rows(kept * jnp.ones((16, 3), int)), 'x': rows(x)}
+    out = jax.jit(step)(params, batch, jax.random.key(0), rows(x), ())
+    print(json.dumps(jax.tree.map(lambda x: x.tolist(), out)))
+  split, = jax.make_jaxpr(step)(params, batch, jax.random.key(0), rows(x), ()).eqns
+  choice, = (x for x in split.params['jaxpr'].eqns if x.primitive.name == 'cond')
+  inside = (x for branch in choice.params['branches'] for x in branch.jaxpr.eqns)
+  print(json.dumps([x.params['axes'] for x in inside if x.primitive.name.startswith('psum')]))
 """
 
 
 def test_batch_and_activations_are_split_over_data_and_fsdp(eight):
   """On 2x2x2 devices each has 2 of 8 rows, of what goes in and, by the model's own constraints, of
   what it computes from an input that lies whole on every device. And slices split rows first."""
-  found, rows, error, arrays = eight[2:]
+  found, rows, error, arrays = eight[2:6]
   assert found == {'batch': [2, 16], 'hidden': [2, 16, 32], 'columns': [16, 32]}
   assert rows == [[0, 1], [2, 3], [4, 5], [6, 7]]  # fsdp inside a slice, data over them
   assert error.startswith('mesh.data 1 does not divide over mesh.slices=2') and arrays == 100
+
+
+def test_the_gradient_of_a_slice_is_a_branch_that_sums_nothing_over_slices(eight):
+  """16 rows on 2 x 4 devices, two each. Without rows the carry stays and all else is 0."""
+  some, none, sums = eight[6:]
+  x, a = 0.5 * np.arange(16), np.arange(8)
+  total, means = x.sum(), x.reshape(8, 2).mean(1).sum()
+  assert some == [[total, [{'x': total}, [*x + 1]]], {'a': [*total * a], 'b': means}]
+  assert none == [[0, [{'x': 0}, [*x]]], {'a': [0] * 8, 'b': 0}]
+  assert sums == [['fsdp'], ['fsdp']]
 
 
 def shaped(data=1, fsdp=1, tensor=1):

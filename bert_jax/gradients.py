@@ -78,6 +78,16 @@ def fits(mesh: Mesh, gather: str) -> bool:
   return whole or jax.__version_info__ >= (0, 10)
 
 
+def _with_rows(computed, batch, carry, axes):
+  """computed(), in a branch that all devices take if the batch has rows on any. Else zeros."""
+
+  def nothing():
+    (loss, (terms, _)), gradients = zeros(jax.eval_shape(computed))
+    return (loss, (terms, carry)), gradients
+
+  return jax.lax.cond(jax.lax.pmax(jnp.any(batch['segment_ids'] > 0), axes), computed, nothing)
+
+
 def over_devices(
   grad_fn: Gradient, mesh: Mesh, sums: str, gather: str, slices: int = 1
 ) -> Gradient:
@@ -123,17 +133,10 @@ def over_devices(
           out, gradients = grad_fn(params, batch, key, carry, others)
         return out, jax.tree.map(first, gradients, at)
 
-      def without_rows():
-        (loss, (terms, _)), gradients = zeros(jax.eval_shape(computed))
-        return (loss, (terms, carry)), gradients
-
-      if slices > 1:
-        some = jax.lax.pmax(jnp.any(batch['segment_ids'] > 0), axes)
-        (loss, (terms, after)), gradients = jax.lax.cond(some, computed, without_rows)
-      else:
-        (loss, (terms, after)), gradients = computed()
+      out = _with_rows(computed, batch, carry, axes) if slices > 1 else computed()
+      (loss, (terms, carry)), gradients = out
       loss, terms = jax.lax.psum((loss, terms), axes)
-      return (loss, (terms, after)), jax.tree.map(last, gradients, at, params)
+      return (loss, (terms, carry)), jax.tree.map(last, gradients, at, params)
 
     specs = jax.tree.map(lambda axis: P(*(None,) * axis, 'fsdp') if axis >= 0 else P(), at)
     by_device: Any = jax.shard_map(

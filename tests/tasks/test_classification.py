@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from published import jsonl, predicted, telling, tfds_set
 from refusal import refused
+from scipy.optimize import minimize
 from scipy.special import expit, softmax
 from sklearn import metrics as sklearn_metrics
 from small_tables import WORDS, finetune, load, table
@@ -220,6 +221,32 @@ def test_a_new_head_begins_at_the_shares_of_the_labels(
   config.table.prior = ()
   plain = classification.objective(config, tokenizer).init(jax.random.key(0))
   assert not plain['classifier']['dense']['bias'].any()
+
+
+@pytest.mark.parametrize(
+  'labels, options',
+  [
+    ('abbcbbbbaab', ''),
+    ('abbbcabb', "table.class_weights=(('a',3.0),('c',0.7))"),
+    (['ab', 'ac', 'a', '', 'b'], SEVERAL),
+    (['ab', 'ac', 'a', '', 'b'], SEVERAL + " table.class_weights=(('a',3.0),('c',0.7))"),
+    (['b', None, None, 'b', 'a'], 'table.labels=a,b'),
+  ],
+)
+def test_no_one_answer_for_all_has_a_smaller_loss_than_the_baseline(
+  tmp_path, vocab, tokenizer, labels, options
+):
+  config = labelled(tmp_path, vocab, *options.split(), labels=labels)
+  source, objective = source_of(config, tokenizer), classification.objective(config, tokenizer)
+  (batch,) = source  # all of them are in one row
+
+  def loss(logits):
+    alike = np.broadcast_to(logits, (len(batch['weights']), len(logits))).astype(np.float32)
+    return float(objective.logit_terms(alike, batch)['classification'].value)
+
+  least = minimize(loss, np.zeros(len(objective.labels)), method='Powell').fun
+  level, kind = source.baselines['classification']
+  assert level == pytest.approx(least, abs=1e-4) and kind == 'entropy'
 
 
 def test_numbers_begin_at_their_mean_and_have_the_loss_of_standardized_ones(

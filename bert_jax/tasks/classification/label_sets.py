@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 from bert_jax.errors import InputError, listed, log, quoted
 from bert_jax.metrics import Level, LossLevel
 from bert_jax.tasks.faulty_records import NO_LABEL, NULLS, Unusable, is_empty
-from bert_jax.tasks.labelled import always, f1_of_all, shares
+from bert_jax.tasks.labelled import always, entropy, f1_of_all, shares
 from bert_jax.text.values import decimal_number, finite_number, printed_value
 
 MOST_LABELS = 1000  # more are probably numbers or texts
@@ -77,6 +77,12 @@ def names(labels: Sequence[str]) -> tuple[str, ...]:
   return tuple(label.split('|')[0] for label in labels)
 
 
+def class_weights(table: ConfigDict) -> tuple[float, ...]:
+  """The weight of each label in the loss; (): all count alike."""
+  weights = dict(table.class_weights)
+  return tuple(float(weights.get(x, 1.0)) for x in names(table.labels)) if weights else ()
+
+
 def label_set(table: ConfigDict, found: Collection[str]) -> tuple[str, ...]:
   """The label set of training data: the labels found in it, sorted."""
   labels = tuple(sorted(found))
@@ -115,11 +121,14 @@ def label_array(labels: Sequence[Any], names: Sequence[str], table: ConfigDict) 
   return out
 
 
-def baselines_of(labels: np.ndarray, number: int) -> dict[str, Level]:
-  """The scores of always answering the most frequent label (or every label that most texts have);
-  for regression, of uncorrelated answers, and the errors of always answering the mean:
-  {score: (value, 'majority', 'chance' or 'mean')}.
-  labels: [N] int, or [N, number of labels] 0 or 1; for regression [N] float."""
+def baselines_of(
+  labels: np.ndarray, number: int, weights: Sequence[float] = ()
+) -> dict[str, Level]:
+  """The scores of always answering the most frequent label (or every label that most texts have),
+  and the loss of always answering the frequencies of labels; for regression, the scores of
+  uncorrelated answers, and the errors of always answering the mean:
+  {score: (value, 'majority', 'entropy', 'chance' or 'mean')}. labels: [N] int, or [N, number of
+  labels] 0 or 1; for regression [N] float. weights: see class_weights."""
   if labels.dtype.kind == 'f' and labels.ndim == 1:
     away = labels - labels.mean(dtype=float)
     errors = {'squared_error': np.square(away), 'mean_absolute_error': np.abs(away)}
@@ -133,14 +142,15 @@ def baselines_of(labels: np.ndarray, number: int) -> dict[str, Level]:
     out = {'micro_f1': 2 * common.sum() / answered if answered else 0}
     out['macro_f1'] = f1_of_all(common).sum() / number
     out['subset_accuracy'] = (gold == (shares > 0.5)).all(axis=1).mean()
-    return always('majority', out)
+    level = entropy([1 - shares, shares], weights or 1.0)
+    return {'classification': level} | always('majority', out)
   shares = np.bincount(labels, minlength=number) / len(labels)
   f1 = f1_of_all(shares.max())
   of_label = {'macro_f1': f1 / np.count_nonzero(shares)}
   if number == 2:
     of_label = {'f1': f1 if shares[1] > shares[0] else 0}
   out = {'classification_accuracy': shares.max(), 'matthews': 0}
-  return always('majority', out | of_label)
+  return {'classification': entropy(shares, weights or 1.0)} | always('majority', out | of_label)
 
 
 def prior_of(labels: np.ndarray, number: int) -> tuple[float, ...]:

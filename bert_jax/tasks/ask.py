@@ -83,8 +83,9 @@ class Ask(abc.ABC):
     return self.model.config.get(block, {}).get(name) or field
 
   def identity(self, row: Mapping[str, Any]) -> dict[str, Any]:
-    """{'id': what names a row: its column of that name in the training data, or `id`}, or {}."""
-    named = [x for x in row if x == self.spelt('id')] or [*filter(is_id, row)]
+    """{'id': what names a row: its column of that name in the training data, or one of names_of},
+    or {}."""
+    named = [x for x in row if x == self.spelt('id')] or names_of(row)
     return {'id': row[named[0]]} if named else {}
 
   def _columns(self, row):
@@ -99,8 +100,8 @@ class Ask(abc.ABC):
     if not isinstance(value, dict):
       value = self.from_parts((value,) if isinstance(value, str) else tuple(value))
     record = self.record(value)
-    known = *self.fields, *self.others, self.spelt('id')
-    if unread := [name for name in value if name not in known and not is_id(name)]:
+    known = {*self.fields, *self.others, self.spelt('id'), *names_of(value)}
+    if unread := [name for name in value if name not in known]:
       if not self.model.counts[UNREAD]:
         log.warning('this task does not read the field %r of a record', min(map(str, unread)))
       self.model.counts[UNREAD] += 1
@@ -201,9 +202,10 @@ class OfHead(Packed):
     return self.examples_of(self.config(), self.model.tokenizer, numbered(records), problems)
 
 
-def is_id(name: Any) -> bool:
-  """Whether a field holds a record's id; GAP writes its name in capitals."""
-  return str(name).lower() == 'id'
+def names_of(row: Iterable[Any]) -> list[Any]:
+  """The columns of a row that name it where none is told to: index or idx, as GLUE numbers its test
+  sets, then id, which GAP writes in capitals."""
+  return [x for name in ('index', 'idx', 'id') for x in row if str(x).lower() == name]
 
 
 LENGTH_PENALTY = Option(float, 'higher ones favour long texts', -100, 100)

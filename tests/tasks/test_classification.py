@@ -4,6 +4,7 @@ import re
 
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 from published import jsonl, predicted, telling, tfds_set
 from refusal import refused
@@ -475,6 +476,22 @@ def test_a_row_without_a_label_is_not_learnt_and_not_scored(
   assert (found, held) == (labels, known) and train == [x for x in known if x]
   for what in ('left out of training', 'predicted, not scored'):
     assert (f'{known.count(None)} without a label ({what})' in caplog.text) == (None in known)
+
+
+@pytest.mark.parametrize('column', [[True, False, True], [1, -1, 0], [3, 21, 3]])
+@pytest.mark.parametrize('several', ['', SEVERAL])
+def test_labels_of_a_dataframe_are_those_of_its_csv(tmp_path, vocab, tokenizer, column, several):
+  """Where one has no label, pandas writes 1.0 for 1."""
+  table = pd.DataFrame({'sentence': WORDS[:3], 'label': column})
+  table.to_parquet(tmp_path / 'train.parquet')
+  table.loc[3] = [WORDS[3], None]
+  table.to_csv(tmp_path / 'eval.csv', index=False)
+  config = finetune(
+    vocab, tmp_path / 'train.parquet', *several.split(), evaluation=tmp_path / 'eval.csv'
+  )
+  found = classification.sources(classification.resolve(config), tokenizer)
+  train, held = ([x.label for x in found[split].examples] for split in ('train', 'eval'))
+  assert held == [*train, () if several else None] and len({*train}) == len({*column})
 
 
 @pytest.mark.parametrize('form', ['cells', 'lists'])

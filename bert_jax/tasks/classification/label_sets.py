@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ MOST_LABELS = 1000  # more are probably numbers or texts
 UNKNOWN = 'rows with an unknown label'  # a kind of fault
 NAMED = 10  # labels that are named
 SEPARATORS = ',;|'  # what may stand between the labels of a text
+WHOLE = re.compile(r'^(-?\d+)\.0$')
 NUMBERS = 5  # if at least so many labels are all numbers, they may be quantities
 
 
@@ -25,10 +27,10 @@ def label_of(cell: str, table: ConfigDict, delimiter: str = '', commas: bool = F
   """The label in a cell, as in an Example; None for nothing, SNLI's `-` or the -1 of test sets, if
   these are no labels. Unusable if it can be none. delimiter, commas: see values.decimal_number."""
   known = {s: name.split('|')[0] for name in table.labels for s in name.split('|')}
-  cell = cell if cell in known else cell.strip()
+  cell = _spelt(cell if cell in known else cell.strip(), known)
   none = {*NO_LABEL, *[cell] * (cell.lower() in NULLS)} - known.keys() if known else {'', '-'}
   if table.multi_label:
-    labels = _labels_of(cell, table.label_separator or ',')
+    labels = [_spelt(x, known) for x in _labels_of(cell, table.label_separator or ',')]
     if labels and none.issuperset(labels):
       return None
     return tuple(_checked(name, known, table) for name in labels)
@@ -41,6 +43,14 @@ def label_of(cell: str, table: ConfigDict, delimiter: str = '', commas: bool = F
   if not known and (what := {'[]': 'a list', '{}': 'an object'}.get(cell[0] + cell[-1])):
     raise Unusable(f'label {quoted(cell)} is {what}; set table.multi_label=true', UNKNOWN)
   return _checked(cell, known, table)
+
+
+def _spelt(label, known):
+  """A label as the label set spells it. Into CSV pandas writes True where JSON and our tables in
+  memory have true, and 1.0 for 1 in a column with empty cells."""
+  plain = lambda x: x.lower() if x.lower() in ('true', 'false') else WHOLE.sub(r'\1', x)
+  alike = [] if label in known else [x for x in known if plain(x) == plain(label)]
+  return alike[0] if len(alike) == 1 else label
 
 
 def _checked(label, known, table):

@@ -2,6 +2,7 @@
 
 import abc
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from bert_jax.text import tables
 if TYPE_CHECKING:
   from bert_jax.predict.model import Model
 
+_ID = re.compile(r'[\W_][iI][dD]$|[a-z]I[dD]$')
 UNREAD = 'records with fields that are not read and not in the answers'
 NOTHING = 'nothing of it can be answered: it has no token'
 
@@ -202,10 +204,13 @@ class OfHead(Packed):
     return self.examples_of(self.config(), self.model.tokenizer, numbered(records), problems)
 
 
-def names_of(row: Iterable[Any]) -> list[Any]:
+def names_of(row: Iterable[Any]) -> list[str]:
   """The columns of a row that name it where none is told to: index or idx, as GLUE numbers its test
-  sets, then id, which GAP writes in capitals."""
-  return [x for name in ('index', 'idx', 'id') for x in row if str(x).lower() == name]
+  sets, then id, which GAP writes in capitals, or else the only one that ends so, as Ticket-ID."""
+  columns = list(map(str, row))
+  plain = [x for name in ('index', 'idx', 'id') for x in columns if x.lower() == name]
+  ends = plain or [*filter(_ID.search, columns)]
+  return ends if plain or len(ends) == 1 else []
 
 
 LENGTH_PENALTY = Option(float, 'higher ones favour long texts', -100, 100)

@@ -56,7 +56,8 @@ def judged(runs: Sequence[Run]) -> tuple[list[Run], dict[Path, dict[str, Any]]]:
       rows = {ROWS: data.fingerprint or 'nothing', VOCABULARY: vocabulary}
       evaluated_on[run.path] = {**under, **rows}
       continue
-    # What always the same answer scores tells other examples in a file of the same name.
+    # What always the same answer scores tells other examples in a file of the same name; of several
+    # baselines one that earlier versions record, too.
     levels = data.baselines.items()
     told = {k: x for k, x in levels if x.kind == 'unigram'}
     told = told or {k: x for k, x in levels if k.endswith('accuracy')}

@@ -80,15 +80,16 @@ def finetune(
 ) -> Run:
   """Fine-tunes a model, as configs/finetune.py does.
 
-  train, eval: rows in memory, or a path as of data.train ('': the embedded task). workdir: the
-  folder of the run. task: one of that file's, with its other arguments ('sst2,unpacked'); or the
-  record of a new family (see bert_jax/tasks/record.py). model: a size ('minilm', 'tiny'), or what
-  to start from: the workdir of a run, the folder of a released model, hf:NAME. fields: of the
-  config, by name: epochs=5, **{'table.text_column': 'body'}."""
-  if train is None and 'data.train' not in fields:  # as pandas returns for inplace=True
-    raise InputError("train is None; give rows or a path ('' for the embedded task).")
+  train, eval: rows in memory, or a path as of data.train ('', and None with task='docs': the
+  embedded task). workdir: the folder of the run. task: one of that file's, with its other arguments
+  ('sst2,unpacked'); or the record of a new family (see bert_jax/tasks/record.py). model: a size
+  ('minilm', 'tiny'), or what to start from: the workdir of a run, the folder of a released model,
+  hf:NAME. fields: of the config, by name: epochs=5, **{'table.text_column': 'body'}."""
   if isinstance(task, Family):
     task = f'table,objective={config_lib.add(task)}'
+  needs_rows = not {'docs', 'runlocal'}.intersection(task.split(','))
+  if train is None and needs_rows and 'data.train' not in fields:  # as pandas returns in place
+    raise InputError("train is None; give rows or a path, or task='docs', the embedded task.")
   if model and 'init_from' in fields:
     raise InputError('model and init_from are both given; leave out one.')
   begins = {'init_from': model} if model and model not in config_lib.SIZES else {}

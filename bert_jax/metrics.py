@@ -38,7 +38,7 @@ class LossLevel(Level):
   """A baseline of a loss, where smaller values are better; its kind is one of LOSSES."""
 
 
-CROSS_ENTROPIES = 'unigram', 'uniform'  # kinds of baselines of losses; scores have others
+CROSS_ENTROPIES = 'unigram', 'uniform', 'entropy'  # kinds of baselines of losses; not of scores
 LOSSES = (*CROSS_ENTROPIES, 'mean')
 KINDS = 'majority', 'chance'  # of baselines that an evaluation counts itself, as NAME_KIND
 

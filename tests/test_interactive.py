@@ -195,7 +195,9 @@ def test_mistakes_that_no_command_can_have(arguments, call, said, monkeypatch, t
 def test_the_embedded_task_and_data_of_a_config_need_no_rows(seen):
   bert_jax.finetune('', 'W')
   bert_jax.finetune(None, 'W', **{'data.train': 't.csv'})
-  assert [given.data.train for given, *_ in seen] == ['', 't.csv']
+  bert_jax.finetune(None, 'W', task='docs,size=tiny')
+  bert_jax.finetune(None, 'W', task='squad,runlocal')
+  assert [given.data.train for given, *_ in seen] == ['', 't.csv', '', 'docs:squad']
 
 
 # ---- a run ---------------------------------------------------------------------------------------

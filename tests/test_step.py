@@ -291,6 +291,15 @@ def test_outputs_of_rows_that_nobody_scores_are_not_collected():
   assert answers == [] and set(result) == {'running'}
 
 
+def test_answers_may_be_a_generator():
+  """They are read more than once: scored, written, and judged by whether all are alike."""
+  source = types.SimpleNamespace(constant=lambda answers: '')
+  source.answers = lambda out: ({'gold': k, 'prediction': 1} for k in out['k'].tolist())
+  source.score = lambda answers: {'rows': len(answers)}
+  scores, answers = evaluation._scored(source, [{'k': np.arange(9)}, {'k': np.arange(4)}], {})
+  assert scores == {'rows': 13} and [x['gold'] for x in answers] == [*range(9), *range(4)]
+
+
 @pytest.mark.parametrize(
   'sums, meets, fits, said',
   [

@@ -28,7 +28,7 @@ from bert_jax.copies import fetched
 from bert_jax.corpus.tokenized import Corpus, DamagedRecord, Piece, digest_of
 from bert_jax.errors import InputError, first_line
 from bert_jax.files import UNREADABLE, Path, names, read_npz, seal
-from bert_jax.text import files
+from bert_jax.text import files, tfds
 from bert_jax.text.values import json_value
 from bert_jax.tokenizers import Tokenizer
 
@@ -172,7 +172,7 @@ class Reader:
       raise InputError(f'{missing[0]} is missing; prepare the corpus again')
     if 'features.json' in present:  # which others read
       try:
-        with files.features_of_tfds(data_folder(folder)) as reader:
+        with tfds.features_of(data_folder(folder)) as reader:
           reader.from_config(str(fetched(data_folder(folder) / 'features.json').parent))
       except InputError:
         raise

@@ -167,10 +167,9 @@ def check(args: argparse.Namespace, task: str) -> None:
 
 
 def options(task: str, args: argparse.Namespace) -> dict[str, Any]:
-  """The command line's options that were set and that this task has, {name: value}."""
+  """The command line's options that this task has, {name: value, or None: not set}."""
   values = {name: getattr(args, name) for name in PREDICTIONS[task].options}
-  values = {name: value for name, value in values.items() if value is not None}
-  return values | ({'text_encoding': args.text_encoding} if 'index' in values else {})
+  return values | ({'text_encoding': args.text_encoding} if values.get('index') else {})
 
 
 def check_output(source: str, output: str) -> None:

@@ -94,7 +94,7 @@ def one_pass(
 
 def _scored(source, outputs, further):
   """(the scores, the answers) of what a model predicts for some batches."""
-  answers = source.answers(jax.tree.map(lambda *parts: np.concatenate(parts), *outputs))
+  answers = list(source.answers(jax.tree.map(lambda *parts: np.concatenate(parts), *outputs)))
   known, scores = [x for x in answers if 'gold' in x], source.score(answers)
   scores |= {name: _number(name, score(known)) for name, score in further.items() if known}
   if answers and not known:

@@ -13,6 +13,7 @@ from bert_jax.metrics import Level, LossLevel, own_levels
 from bert_jax.run.progress import Progress
 from bert_jax.run.setup import Run
 from bert_jax.run.trackers import Tracker
+from bert_jax.tasks import TASKS
 from bert_jax.workdir import records
 
 LONG_WAIT = 0.02  # a line mentions waiting for batches or saves from this share of the time on
@@ -108,10 +109,18 @@ class Logger:
   def maybe(self, step: int) -> None:
     self.progress.update(self._line(step) if self.due(step) else '')
 
+  def _baselines(self):
+    """Baselines of a line. Of labelled examples a line has few, whose losses are not compared with
+    a baseline of all: a few numbers far from the mean are most of a squared error."""
+    known = self.run.inputs.batches.source.baselines
+    if TASKS[self.run.inputs.config.objective].reads_corpus:
+      return known
+    return {name: x for name, x in known.items() if not isinstance(x, LossLevel)}
+
   def _line(self, step):
     """Writes a line; returns it as text for the progress."""
     run, tally = self.run, self.run.tally
-    baselines, log_every = run.inputs.batches.source.baselines, run.inputs.log_every
+    baselines, log_every = self._baselines(), run.inputs.log_every
     window, tally.window = tally.window, {}
     window |= run.inputs.objective.shares(window) if window else {}
     values, tokens, few = metrics.values(window, baselines), 0.0, ''
@@ -125,7 +134,8 @@ class Logger:
     skipped = tally.events.get('skipped_steps', 0)  # the schedule did not count them
     rate = {'learning_rate': float(run.rates[step - 1 - skipped])}
     self.writer.write(step, 'train', values | rate | speed | tally.counts(run.inputs.config))
-    terms = {name: value for name, value in values.items() if name != 'fill'}
+    is_one = [*run.inputs.objective.loss_weights.values()] == [1.0]  # then it is the loss
+    terms = {name: x for name, x in values.items() if name not in ('fill', 'loss' * is_one)}
     rows, size = run.inputs.timeline.rows_before, run.inputs.config.batch_size
     passes = run.inputs.passes(rows(step) + tally.skipped)
     shown = f'{few}{health(terms, baselines)}  {tally.seen.get("seen_tokens", 0) / 1e6:,.2f}'

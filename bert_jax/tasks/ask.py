@@ -2,6 +2,7 @@
 
 import abc
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from bert_jax.text import tables
 if TYPE_CHECKING:
   from bert_jax.predict.model import Model
 
+_ID = re.compile(r'[\W_][iI][dD]$|[a-z]I[dD]$')
 UNREAD = 'records with fields that are not read and not in the answers'
 NOTHING = 'nothing of it can be answered: it has no token'
 
@@ -83,8 +85,9 @@ class Ask(abc.ABC):
     return self.model.config.get(block, {}).get(name) or field
 
   def identity(self, row: Mapping[str, Any]) -> dict[str, Any]:
-    """{'id': what names a row: its column of that name in the training data, or `id`}, or {}."""
-    named = [x for x in row if x == self.spelt('id')] or [*filter(is_id, row)]
+    """{'id': what names a row: its column of that name in the training data, or one of names_of},
+    or {}."""
+    named = [x for x in row if x == self.spelt('id')] or names_of(row)
     return {'id': row[named[0]]} if named else {}
 
   def _columns(self, row):
@@ -99,8 +102,8 @@ class Ask(abc.ABC):
     if not isinstance(value, dict):
       value = self.from_parts((value,) if isinstance(value, str) else tuple(value))
     record = self.record(value)
-    known = *self.fields, *self.others, self.spelt('id')
-    if unread := [name for name in value if name not in known and not is_id(name)]:
+    known = {*self.fields, *self.others, self.spelt('id'), *names_of(value)}
+    if unread := [name for name in value if name not in known]:
       if not self.model.counts[UNREAD]:
         log.warning('this task does not read the field %r of a record', min(map(str, unread)))
       self.model.counts[UNREAD] += 1
@@ -201,9 +204,13 @@ class OfHead(Packed):
     return self.examples_of(self.config(), self.model.tokenizer, numbered(records), problems)
 
 
-def is_id(name: Any) -> bool:
-  """Whether a field holds a record's id; GAP writes its name in capitals."""
-  return str(name).lower() == 'id'
+def names_of(row: Iterable[Any]) -> list[str]:
+  """The columns of a row that name it where none is told to: index or idx, as GLUE numbers its test
+  sets, then id, which GAP writes in capitals, or else the only one that ends so, as Ticket-ID."""
+  columns = list(map(str, row))
+  plain = [x for name in ('index', 'idx', 'id') for x in columns if x.lower() == name]
+  ends = plain or [*filter(_ID.search, columns)]
+  return ends if plain or len(ends) == 1 else []
 
 
 LENGTH_PENALTY = Option(float, 'higher ones favour long texts', -100, 100)

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
-from scipy.special import log_softmax
+from scipy.special import entr, log_softmax
 
 from bert_jax import models
 from bert_jax.errors import InputError, quoted
 from bert_jax.field import Field, affecting
-from bert_jax.metrics import Level
+from bert_jax.metrics import Level, LossLevel
 from bert_jax.rows.examples import Examples
 from bert_jax.tasks import remarks, teaching
 from bert_jax.tasks.faulty_records import Problems
@@ -172,6 +172,16 @@ def sources_of(
 def always(kind: str, scores: Mapping[str, Any]) -> dict[str, Level]:
   """Baselines of a kind, from the {metric: score} of one constant answer."""
   return {name: Level(float(score), kind) for name, score in scores.items()}
+
+
+def entropy(counts: Any, weights: Any = 1.0) -> LossLevel:
+  """The baseline of a cross-entropy in nats: the least that one answer for all examples can have,
+  the entropy of their labels. counts: [L] of each label, or [2, L] of the examples without and with
+  each of several: then the mean of all labels. weights: [L] in the loss."""
+  counts = np.asarray(counts, float)
+  if counts.ndim == 1:
+    counts, weights = (counts * weights)[:, None], 1.0
+  return LossLevel(float(np.mean(weights * entr(counts / counts.sum(0)).sum(0))), 'entropy')
 
 
 def shares(counts: Any, number: int = 0) -> tuple[float, ...]:

@@ -11,13 +11,13 @@ import numpy as np
 
 from bert_jax.errors import InputError, first_line
 from bert_jax.files import Path
-from bert_jax.text import arrow, files
+from bert_jax.text import arrow, files, tfds
 from bert_jax.text.encodings import decode, say_once
 
 TFDS_ROWS = 256  # of a block
 Rows = Iterator[tuple[str, Callable[[], dict[str, Any]]]]  # place, what reads the record
 
-_tfds_source = functools.lru_cache(maxsize=4)(files.tfds_source)
+_tfds_source = functools.lru_cache(maxsize=4)(tfds.source)
 
 
 class Block(NamedTuple):

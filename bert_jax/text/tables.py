@@ -11,7 +11,7 @@ A row is a dict of strings whatever it came from; `where` is 'dev.tsv:17'.
                   delimiter and is no row
   .jsonl, .json   one object a line; a value that is not a string is kept as its JSON text, and a
                   null is left out
-  .parquet, .arrow, .feather, hf:NAME (arrow.py), tfds:NAME (files.tfds_source)    a row is what a
+  .parquet, .arrow, .feather, hf:NAME (arrow.py), tfds:NAME (tfds.py)    a row is what a
                   line of .jsonl with its values is; classes have names, and rows count from 0
 
 A column of objects, such as answers, also gives a column for each of their fields, answers.text.

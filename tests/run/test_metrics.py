@@ -132,6 +132,7 @@ def test_a_line_says_where_a_run_stands_and_what_it_waits_for(changes, said, mon
   config = load('configs/pretrain.py:runlocal')
   clock = SimpleNamespace(read=lambda tokens: SPEED | changes, done=2.5, before={'a': 20, 'b': 5})
   inputs = SimpleNamespace(batches=batches, config=config, steps=500, log_every=3)
+  inputs.objective = SimpleNamespace(loss_weights={'mlm': 1.0, 'nsp': 1.0})
   inputs.timeline, inputs.passes = timeline_of(config), lambda rows: Inputs.passes(inputs, rows)
   counted = tally.Tally(seen={'seen_tokens': 5_123_000.0}, skipped=64, inputs=inputs)
   run = SimpleNamespace(inputs=inputs, rates=[0.0] * 500, tally=counted, clock=clock)
@@ -151,21 +152,35 @@ def test_a_line_says_where_a_run_stands_and_what_it_waits_for(changes, said, mon
 
 
 @pytest.mark.parametrize('steps, said', [(3, '(means of 3, not 7 steps) '), (4, ''), (7, '')])
-def test_a_line_of_few_steps_says_so(steps, said):
+@pytest.mark.parametrize(
+  'spec, weights, losses',
+  [
+    ('pretrain', {'mlm': 1.0, 'nsp': 1.0}, 'loss 2.5  mlm 2.75 (0.75 below unigram)'),
+    ('pretrain', {'mlm': 1.0}, 'mlm 2.75 (0.75 below unigram)'),  # it is the loss
+    ('pretrain', {'mlm': 0.5}, 'loss 2.5  mlm 2.75 (0.75 below unigram)'),
+    ('finetune', {'mlm': 1.0}, 'mlm 2.75'),  # these rows are not all that the baseline is of
+  ],
+)
+def test_a_line_of_few_steps_says_so_and_each_loss_once(steps, said, spec, weights, losses):
   """The last line of a run is noisier than those before it, and would look like a setback."""
-  source = type('Rows', (), {'baselines': {}, '__len__': lambda self: 40})()
-  config = load('configs/pretrain.py:runlocal')
+  levels = {'mlm': LossLevel(3.5, 'unigram')}
+  source = type('Rows', (), {'baselines': levels, '__len__': lambda self: 40})()
+  config = load(f'configs/{spec}.py:runlocal')
   inputs = SimpleNamespace(batches=SimpleNamespace(source=source, skip_damaged=False))
   inputs.config, inputs.steps, inputs.log_every = config, 500, 7
-  inputs.timeline, inputs.objective = timeline_of(config), SimpleNamespace(shares=lambda _: {})
+  inputs.timeline = timeline_of(config)
+  inputs.objective = SimpleNamespace(shares=lambda _: {}, loss_weights=weights)
   inputs.passes = lambda rows: Inputs.passes(inputs, rows)
   window = {'loss': Mean(2.5 * steps, float(steps)), 'tokens': Mean(90.0, 100.0)}
+  window['mlm'] = Mean(11.0, 4.0)
   tallied = tally.Tally(seen={}, inputs=inputs, window=window)
   clock = SimpleNamespace(read=lambda tokens: SPEED, steps=steps)
   run = SimpleNamespace(inputs=inputs, rates=[0.0] * 500, tally=tallied, clock=clock)
-  bar = SimpleNamespace(is_bar=True)
-  logger = training_log.Logger(run, SimpleNamespace(write=lambda *_: None), bar)
-  assert logger._line(500).startswith(f'{said}loss 2.5  0.00 M tokens  ')
+  bar, written = SimpleNamespace(is_bar=True), []
+  writer = SimpleNamespace(write=lambda *line: written.append(line[-1]))
+  logger = training_log.Logger(run, writer, bar)
+  assert logger._line(500).startswith(f'{said}{losses}  0.00 M tokens  ')
+  assert written[0]['loss'] == 2.5 and written[0]['mlm'] == 2.75
 
 
 def test_lines_are_utf8_in_every_locale(tmp_path):

@@ -358,6 +358,7 @@ def test_answers_and_scores_by_hand(tmp_path, letters):
   answers = race.answers({'logits': np.zeros((1, 16)), 'example_ids': 1 + np.arange(16)[None]})
   assert [answer['level'] for answer in answers] == ['high', 'high', 'middle', 'middle']
   names = 'choice_accuracy', 'high_accuracy', 'middle_accuracy'
+  assert race.baselines.pop('choice') == (pytest.approx(answers[0]['loss']), 'uniform')
   assert {k: x for k, (x, _) in race.baselines.items()} == dict(zip(names, (0.75, 1, 0.5)))
   of_race = ((0, 'middle'), (1, 'high'), (0, 'high'), (1, 'high'))
   answers = [{'gold': 0, 'prediction': own, 'level': level} for own, level in of_race]

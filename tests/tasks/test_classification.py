@@ -4,9 +4,11 @@ import re
 
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 from published import jsonl, predicted, telling, tfds_set
 from refusal import refused
+from scipy.optimize import minimize
 from scipy.special import expit, softmax
 from sklearn import metrics as sklearn_metrics
 from small_tables import WORDS, finetune, load, table
@@ -220,6 +222,32 @@ def test_a_new_head_begins_at_the_shares_of_the_labels(
   config.table.prior = ()
   plain = classification.objective(config, tokenizer).init(jax.random.key(0))
   assert not plain['classifier']['dense']['bias'].any()
+
+
+@pytest.mark.parametrize(
+  'labels, options',
+  [
+    ('abbcbbbbaab', ''),
+    ('abbbcabb', "table.class_weights=(('a',3.0),('c',0.7))"),
+    (['ab', 'ac', 'a', '', 'b'], SEVERAL),
+    (['ab', 'ac', 'a', '', 'b'], SEVERAL + " table.class_weights=(('a',3.0),('c',0.7))"),
+    (['b', None, None, 'b', 'a'], 'table.labels=a,b'),
+  ],
+)
+def test_no_one_answer_for_all_has_a_smaller_loss_than_the_baseline(
+  tmp_path, vocab, tokenizer, labels, options
+):
+  config = labelled(tmp_path, vocab, *options.split(), labels=labels)
+  source, objective = source_of(config, tokenizer), classification.objective(config, tokenizer)
+  (batch,) = source  # all of them are in one row
+
+  def loss(logits):
+    alike = np.broadcast_to(logits, (len(batch['weights']), len(logits))).astype(np.float32)
+    return float(objective.logit_terms(alike, batch)['classification'].value)
+
+  least = minimize(loss, np.zeros(len(objective.labels)), method='Powell').fun
+  level, kind = source.baselines['classification']
+  assert level == pytest.approx(least, abs=1e-4) and kind == 'entropy'
 
 
 def test_numbers_begin_at_their_mean_and_have_the_loss_of_standardized_ones(
@@ -448,6 +476,22 @@ def test_a_row_without_a_label_is_not_learnt_and_not_scored(
   assert (found, held) == (labels, known) and train == [x for x in known if x]
   for what in ('left out of training', 'predicted, not scored'):
     assert (f'{known.count(None)} without a label ({what})' in caplog.text) == (None in known)
+
+
+@pytest.mark.parametrize('column', [[True, False, True], [1, -1, 0], [3, 21, 3]])
+@pytest.mark.parametrize('several', ['', SEVERAL])
+def test_labels_of_a_dataframe_are_those_of_its_csv(tmp_path, vocab, tokenizer, column, several):
+  """Where one has no label, pandas writes 1.0 for 1."""
+  table = pd.DataFrame({'sentence': WORDS[:3], 'label': column})
+  table.to_parquet(tmp_path / 'train.parquet')
+  table.loc[3] = [WORDS[3], None]
+  table.to_csv(tmp_path / 'eval.csv', index=False)
+  config = finetune(
+    vocab, tmp_path / 'train.parquet', *several.split(), evaluation=tmp_path / 'eval.csv'
+  )
+  found = classification.sources(classification.resolve(config), tokenizer)
+  train, held = ([x.label for x in found[split].examples] for split in ('train', 'eval'))
+  assert held == [*train, () if several else None] and len({*train}) == len({*column})
 
 
 @pytest.mark.parametrize('form', ['cells', 'lists'])

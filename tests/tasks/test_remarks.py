@@ -12,6 +12,7 @@ from bert_jax import config as c
 from bert_jax.errors import InputError
 from bert_jax.run import initialization, inputs, setup
 from bert_jax.tasks import TASKS, remarks
+from bert_jax.tasks.pretraining import remarks as of_corpora
 from bert_jax.tokenizers import run_tokenizer
 from bert_jax.tokenizers.byte_level import byte_tokenizer
 from bert_jax.tools.prepare import __main__ as prepare
@@ -268,10 +269,10 @@ def test_a_vocabulary_that_the_text_cannot_fill(tmp_path, corpus_file):
 def test_a_sample_is_small_and_the_same_each_time(tmp_path):
   for k in range(40):
     prose(tmp_path / f'{k:02}.txt', documents=200)
-  one, two = (remarks.sample(str(tmp_path), 'auto', 'text') for _ in range(2))
+  one, two = (of_corpora.sample(str(tmp_path), 'auto', 'text') for _ in range(2))
   assert one == two
   size = sum(len(text) for texts in one for text in texts)
-  assert 0.9 * remarks.CHARACTERS < size < 1.1 * remarks.CHARACTERS
+  assert 0.9 * of_corpora.CHARACTERS < size < 1.1 * of_corpora.CHARACTERS
 
 
 def test_preparing_a_corpus_says_what_only_the_text_can_tell(tmp_path, caplog):
@@ -305,7 +306,7 @@ def test_a_policy_that_hides_another_share_is_named(policy):
   ids = np.arange(10, 210, dtype=np.int32)
   for size in (2, 40):
     starts = (np.arange(len(ids)) % size == 0).astype(np.uint8)
-    found = list(remarks.about_masks(config, byte_tokenizer(), [(ids, starts)] * 4))
+    found = list(of_corpora.about_masks(config, byte_tokenizer(), [(ids, starts)] * 4))
     assert len(found) == (size == 40 and policy != 'token')
   said = rf'masking.policy={policy} hides [0-5]\.\d% of the tokens, where 15% are asked for'
   assert not found or re.match(said, found[0])
@@ -313,7 +314,7 @@ def test_a_policy_that_hides_another_share_is_named(policy):
 
 @pytest.mark.parametrize('kind, without', [('causal', True), ('masked@0,causal@9', False)])
 def test_fields_of_masks_are_named_where_nothing_is_masked(kind, without, monkeypatch):
-  monkeypatch.setattr(remarks, 'remarks', lambda *_: ['another.'])
+  monkeypatch.setattr(of_corpora, 'remarks', lambda *_: ['another.'])
   fields = f'language_model.kind={kind}', 'masking.masked_lm_prob=0.3', 'eval_masking.policy=span'
   config = c.load('configs/causal_lm.py:runlocal', [f'--config.{x}' for x in fields])
   config = TASKS['language_model'].resolve(config)

@@ -31,7 +31,7 @@ from bert_jax.run import tally
 from bert_jax.run.inputs import read_inputs
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.pretraining import task
-from bert_jax.text import arrow, files
+from bert_jax.text import arrow, tfds
 from bert_jax.text import documents as text
 from bert_jax.tokenizers.byte_level import byte_tokenizer
 from bert_jax.tokenizers.sentence_piece import train_sentencepiece
@@ -587,10 +587,10 @@ def test_a_corpus_runs_no_code(small_corpus, vocab, tmp_path, monkeypatch, rewri
   with pytest.raises(InputError, match=named):
     prepared.load(out, tokenizers.load_folder(vocab))
   with pytest.raises(InputError, match=named):
-    files.tfds_source(f'tfds:{out}')
+    tfds.source(f'tfds:{out}')
   monkeypatch.setattr('tensorflow_datasets.core.constants.DATA_DIR', str(out))
   with pytest.raises(InputError, match="names the class 'stranger"):
-    files.tfds_source('tfds:corpus')
+    tfds.source('tfds:corpus')
 
 
 @pytest.fixture

@@ -47,15 +47,20 @@ def cells(text):
   return [[cell.strip() for cell in line.split('  ') if cell.strip()] for line in text.splitlines()]
 
 
-def test_examples_are_told_apart_by_a_baseline_of_the_loss_or_else_of_the_accuracy(tmp_path):
+def test_examples_are_told_apart_by_a_baseline_that_earlier_versions_record_too(tmp_path):
+  """The entropy of labels is recorded by later ones only, as are accuracies beside unigrams."""
   scores = {'classification_accuracy': (0.7, 'majority'), 'f1': (0.4, 'majority')}
-  loss, spec = {'qa': (4.5, 'uniform')}, 'configs/finetune.py:task=sst2'
-  for name, levels in {'a': scores, 'b': scores | loss, 'c': {}}.items():
+  entropy, spec = {'classification': (0.61, 'entropy')}, 'configs/finetune.py:task=sst2'
+  spans = {'qa': (4.5, 'uniform'), 'f1': (20.0, 'unanswered')}
+  words = {'mlm': (6.5, 'unigram'), 'mlm_accuracy': (0.04, 'majority')}
+  known = {'a': scores, 'b': scores | entropy, 'c': {}, 'd': spans, 'e': words}
+  for name, levels in known.items():
     workdir(tmp_path / name, [(2, 'eval', {'f1': 0.5})], 'data.eval=x', spec=spec, levels=levels)
   _, found = arms.judged(records.below(tmp_path)[0])
   own = {path.name: {k: x for k, x in of.items() if 'of a' in k} for path, of in found.items()}
   accuracy = {'classification_accuracy of a majority': 0.7}
-  assert own == {'a': accuracy, 'b': {'qa of a uniform': 4.5}, 'c': {}}
+  others = {'c': {}, 'd': {'qa of a uniform': 4.5}, 'e': {'mlm of a unigram': 6.5}}
+  assert own == {'a': accuracy, 'b': accuracy, **others}
 
 
 def test_runs_differ_in_their_fewest_steps_only_where_rows_are_few(tmp_path):

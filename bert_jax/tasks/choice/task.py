@@ -14,6 +14,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from bert_jax.errors import InputError
+from bert_jax.metrics import LossLevel
 from bert_jax.objectives.choice import Choice
 from bert_jax.rows.examples import by_example
 from bert_jax.tasks import labelled
@@ -59,6 +60,8 @@ class Choices(Scored):
       golds = np.array([question.gold for question in known])
       right = golds == np.bincount(golds).argmax()
       self.baselines |= labelled.always('majority', _accuracy(right, [q.level for q in known]))
+      nats = np.mean([np.log(len(question.choices)) for question in known])
+      self.baselines['choice'] = LossLevel(float(nats), 'uniform')
 
   def answers(self, outputs: Mapping[str, np.ndarray]) -> list[dict]:
     numbers, (predicted,) = by_example(outputs, 'logits')

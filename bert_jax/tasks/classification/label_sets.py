@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -11,13 +12,14 @@ from ml_collections import ConfigDict
 from bert_jax.errors import InputError, listed, log, quoted
 from bert_jax.metrics import Level, LossLevel
 from bert_jax.tasks.faulty_records import NO_LABEL, NULLS, Unusable, is_empty
-from bert_jax.tasks.labelled import always, f1_of_all, shares
+from bert_jax.tasks.labelled import always, entropy, f1_of_all, shares
 from bert_jax.text.values import decimal_number, finite_number, printed_value
 
 MOST_LABELS = 1000  # more are probably numbers or texts
 UNKNOWN = 'rows with an unknown label'  # a kind of fault
 NAMED = 10  # labels that are named
 SEPARATORS = ',;|'  # what may stand between the labels of a text
+WHOLE = re.compile(r'^(-?\d+)\.0$')
 NUMBERS = 5  # if at least so many labels are all numbers, they may be quantities
 
 
@@ -25,10 +27,10 @@ def label_of(cell: str, table: ConfigDict, delimiter: str = '', commas: bool = F
   """The label in a cell, as in an Example; None for nothing, SNLI's `-` or the -1 of test sets, if
   these are no labels. Unusable if it can be none. delimiter, commas: see values.decimal_number."""
   known = {s: name.split('|')[0] for name in table.labels for s in name.split('|')}
-  cell = cell if cell in known else cell.strip()
+  cell = _spelt(cell if cell in known else cell.strip(), known)
   none = {*NO_LABEL, *[cell] * (cell.lower() in NULLS)} - known.keys() if known else {'', '-'}
   if table.multi_label:
-    labels = _labels_of(cell, table.label_separator or ',')
+    labels = [_spelt(x, known) for x in _labels_of(cell, table.label_separator or ',')]
     if labels and none.issuperset(labels):
       return None
     return tuple(_checked(name, known, table) for name in labels)
@@ -41,6 +43,14 @@ def label_of(cell: str, table: ConfigDict, delimiter: str = '', commas: bool = F
   if not known and (what := {'[]': 'a list', '{}': 'an object'}.get(cell[0] + cell[-1])):
     raise Unusable(f'label {quoted(cell)} is {what}; set table.multi_label=true', UNKNOWN)
   return _checked(cell, known, table)
+
+
+def _spelt(label, known):
+  """A label as the label set spells it. Into CSV pandas writes True where JSON and our tables in
+  memory have true, and 1.0 for 1 in a column with empty cells."""
+  plain = lambda x: x.lower() if x.lower() in ('true', 'false') else WHOLE.sub(r'\1', x)
+  alike = [] if label in known else [x for x in known if plain(x) == plain(label)]
+  return alike[0] if len(alike) == 1 else label
 
 
 def _checked(label, known, table):
@@ -75,6 +85,12 @@ def no_labels(found: Collection[str]) -> set[str]:
 def names(labels: Sequence[str]) -> tuple[str, ...]:
   """The names of labels; a label with several spellings (a|b) has the first."""
   return tuple(label.split('|')[0] for label in labels)
+
+
+def class_weights(table: ConfigDict) -> tuple[float, ...]:
+  """The weight of each label in the loss; (): all count alike."""
+  weights = dict(table.class_weights)
+  return tuple(float(weights.get(x, 1.0)) for x in names(table.labels)) if weights else ()
 
 
 def label_set(table: ConfigDict, found: Collection[str]) -> tuple[str, ...]:
@@ -115,11 +131,14 @@ def label_array(labels: Sequence[Any], names: Sequence[str], table: ConfigDict) 
   return out
 
 
-def baselines_of(labels: np.ndarray, number: int) -> dict[str, Level]:
-  """The scores of always answering the most frequent label (or every label that most texts have);
-  for regression, of uncorrelated answers, and the errors of always answering the mean:
-  {score: (value, 'majority', 'chance' or 'mean')}.
-  labels: [N] int, or [N, number of labels] 0 or 1; for regression [N] float."""
+def baselines_of(
+  labels: np.ndarray, number: int, weights: Sequence[float] = ()
+) -> dict[str, Level]:
+  """The scores of always answering the most frequent label (or every label that most texts have),
+  and the loss of always answering the frequencies of labels; for regression, the scores of
+  uncorrelated answers, and the errors of always answering the mean:
+  {score: (value, 'majority', 'entropy', 'chance' or 'mean')}. labels: [N] int, or [N, number of
+  labels] 0 or 1; for regression [N] float. weights: see class_weights."""
   if labels.dtype.kind == 'f' and labels.ndim == 1:
     away = labels - labels.mean(dtype=float)
     errors = {'squared_error': np.square(away), 'mean_absolute_error': np.abs(away)}
@@ -133,14 +152,15 @@ def baselines_of(labels: np.ndarray, number: int) -> dict[str, Level]:
     out = {'micro_f1': 2 * common.sum() / answered if answered else 0}
     out['macro_f1'] = f1_of_all(common).sum() / number
     out['subset_accuracy'] = (gold == (shares > 0.5)).all(axis=1).mean()
-    return always('majority', out)
+    level = entropy([1 - shares, shares], weights or 1.0)
+    return {'classification': level} | always('majority', out)
   shares = np.bincount(labels, minlength=number) / len(labels)
   f1 = f1_of_all(shares.max())
   of_label = {'macro_f1': f1 / np.count_nonzero(shares)}
   if number == 2:
     of_label = {'f1': f1 if shares[1] > shares[0] else 0}
   out = {'classification_accuracy': shares.max(), 'matthews': 0}
-  return always('majority', out | of_label)
+  return {'classification': entropy(shares, weights or 1.0)} | always('majority', out | of_label)
 
 
 def prior_of(labels: np.ndarray, number: int) -> tuple[float, ...]:

@@ -155,7 +155,8 @@ class Texts(Examples):
     options['lengths'] = np.minimum(sizes, room) + np.int32(1 + prepared.sides + more)
     texts: Any = _Kept(prepared, tokenizer, numbers, room, long_texts)
     super().__init__(tokenizer, texts, **options)
-    self.baselines |= label_sets.baselines_of(labels, len(prepared.meta['labels']))
+    weights = label_sets.class_weights(config.table)
+    self.baselines |= label_sets.baselines_of(labels, len(prepared.meta['labels']), weights)
     self.prior = label_sets.prior_of(labels, len(prepared.meta['labels']))
 
 

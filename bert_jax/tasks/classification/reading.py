@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from bert_jax.errors import InputError, listed, log
-from bert_jax.tasks.ask import is_id
+from bert_jax.tasks.ask import names_of
 from bert_jax.tasks.classification.label_sets import SEPARATORS, label_of
 from bert_jax.tasks.faulty_records import Problems, decimal_commas, reads
 from bert_jax.text import documentation, documents
@@ -29,7 +29,6 @@ EMBEDDED_EVAL_SHARE = 0.1  # the share of the modules that is held out
 FIELDS = 'table.text_column, pair_column, label_column, or table.columns if there is no header'
 HINT = f'name one of these with {FIELDS}'
 SHOWING = 1000  # rows that show what stands between labels
-INDEX = ('index', 'idx')  # columns that number the rows of GLUE's test sets
 
 
 class Example(NamedTuple):
@@ -96,8 +95,7 @@ def _read(config, split, problems):
   any_text = number_of = 0
   for number, (where, row) in enumerate(rows):
     there = first_of(row, label_column)
-    ids = [n for n in INDEX if n in row] + [*filter(is_id, row)]
-    id_columns = [table.id_column] if table.id_column else ids[:1]
+    id_columns = [table.id_column] if table.id_column else names_of(row)[:1]
     # A row of JSON lacks what is null.
     wanted = text_columns + id_columns + [label_column] * bool(split == 'train' and row.header)
     with problems.of_record(where):

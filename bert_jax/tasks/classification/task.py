@@ -70,15 +70,13 @@ def texts(config: ConfigDict) -> Iterator[str]:
 def objective(config: ConfigDict, tokenizer: Tokenizer, kind: type = Classification) -> Any:
   """The objective of a config, a `kind` of Classification."""
   table, labels = config.table, names(config.table.labels)
-  weights = dict(table.class_weights)
-  if unknown := [label for label in weights if label not in labels]:
+  if unknown := [label for label, _ in table.class_weights if label not in labels]:
     fault = f'table.class_weights names {quoted(unknown[0])}, which is not a label'
     raise InputError(f'{fault}; there are {listed(labels)}.')
   options = {name: table[name] for name in ('multi_label', 'pooling', 'lm_weight')}
   options['prior'] = labelled.prior_of(table, labels)
   options['hierarchical'] = table.long_texts == 'hierarchical'
-  if weights:
-    options['class_weights'] = tuple(float(weights.get(label, 1.0)) for label in labels)
+  options['class_weights'] = label_sets.class_weights(table)
   return labelled.objective(kind, config, labels, **options)
 
 
@@ -106,8 +104,9 @@ class Texts(Scored):
     super().__init__(tokenizer, parts, **options)
     self.size = len(examples)
     if known.any():
-      self.baselines |= label_sets.baselines_of(labels[known > 0], len(self.labels))
-      self.prior = label_sets.prior_of(labels[known > 0], len(self.labels))
+      weights, labels = label_sets.class_weights(table), labels[known > 0]
+      self.baselines |= label_sets.baselines_of(labels, len(self.labels), weights)
+      self.prior = label_sets.prior_of(labels, len(self.labels))
 
   def _parts(self, config, tokenizer, sides, problems):
     """The token arrays of all windows of all texts."""

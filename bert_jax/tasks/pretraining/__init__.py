@@ -11,9 +11,8 @@ from bert_jax.field import Field, affecting, pairs_with_positive_numbers
 from bert_jax.objectives.masking import POLICIES
 from bert_jax.rows.corpus_rows import KINDS
 from bert_jax.rows.sentence_pairs import PAIRS
-from bert_jax.tasks import remarks
 from bert_jax.tasks.ask import TOP_K
-from bert_jax.tasks.pretraining import task
+from bert_jax.tasks.pretraining import remarks, task
 from bert_jax.tasks.pretraining.ask import FillMask, NextSentence, Perplexity
 from bert_jax.tasks.pretraining.generate import GENERATE
 from bert_jax.tasks.record import Card, Family, Head, Prediction, Released

@@ -15,12 +15,12 @@ from bert_jax.models.positions import POSITIONS
 from bert_jax.objectives import language_model
 from bert_jax.objectives.encode import next_tokens
 from bert_jax.rows.sentence_pairs import PAIRS
-from bert_jax.tasks import remarks
 from bert_jax.tasks.pretraining import (
   EVAL_MASKING,
   MASKING,
   OF_WORDS,
   PRETRAINING,
+  remarks,
   rules_of_words_alone,
   task,
   variant,

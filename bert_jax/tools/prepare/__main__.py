@@ -26,7 +26,7 @@ from bert_jax.corpus import prepared, shards
 from bert_jax.corpus.blocks import has_blocks
 from bert_jax.errors import InputError, log
 from bert_jax.files import Path
-from bert_jax.tasks import remarks
+from bert_jax.tasks.pretraining import remarks
 from bert_jax.text import documents, duplicates
 from bert_jax.tools import arguments
 from bert_jax.tools.prepare.steps import Settings, begin, results

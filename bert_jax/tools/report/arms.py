@@ -56,10 +56,12 @@ def judged(runs: Sequence[Run]) -> tuple[list[Run], dict[Path, dict[str, Any]]]:
       rows = {ROWS: data.fingerprint or 'nothing', VOCABULARY: vocabulary}
       evaluated_on[run.path] = {**under, **rows}
       continue
-    # What always the same answer scores tells other examples in a file of the same name.
+    # What always the same answer scores tells other examples in a file of the same name; of several
+    # baselines one that earlier versions record, too.
     levels = data.baselines.items()
-    told = {k: x for k, x in levels if x.kind in CROSS_ENTROPIES}
+    told = {k: x for k, x in levels if x.kind == 'unigram'}
     told = told or {k: x for k, x in levels if k.endswith('accuracy')}
+    told = told or {k: x for k, x in levels if x.kind in CROSS_ENTROPIES}
     of = {'data.eval': run.fields['data.eval'] or run.fields['data.train']}
     evaluated_on[run.path] = of | {f'{k} of a {x.kind}': x.value for k, x in told.items()}
     reading = [(name, x) for name, x in run.fields.items() if name in READING]

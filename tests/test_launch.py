@@ -153,7 +153,10 @@ def test_a_wrong_config_is_said_before_it_costs_money(gcloud):
   (folder / 'type').write_text('v4-48')  # 24 chips
   out = tpu('run', '--zone', 'z', *TRAIN, '--config.batch_size=56', check=False, **env)
   assert out.returncode == 2 and out.stderr.splitlines()[-1] == BILLED
-  assert 'error: batch_size 56 does not divide over 24 data shards; use 48 or 72.' in out.stderr
+  assert (
+    'error: batch_size 56 does not divide over 24 data shards; use batch_size=48 or 72.'
+    in out.stderr
+  )
   assert ' ssh ' not in (folder / 'calls').read_text()
 
 
@@ -335,7 +338,10 @@ FAILURES = {
     (['delete'], {'stuck': ''}),
     (3, 'error: pod was not deleted, for the reason above', BILLED),
   ],
-  'a deletion of nothing': [(['delete'], {'state': 'none'}), (2, 'error: nothing was deleted; are', NOTHING)],
+  'a deletion of nothing': [
+    (['delete'], {'state': 'none'}),
+    (2, 'error: nothing was deleted; are', NOTHING),
+  ],
   'a deletion': [(['delete'], {}), (0, 'queued-resources delete pod-request', NOTHING)],
   'a deletion without a request': [
     (['delete'], {'vm': 'READY\n', 'state': 'none'}),
@@ -736,7 +742,9 @@ def test_a_relative_python_is_one_of_the_folder_that_a_script_is_started_in(gclo
   for script, words in calls.items():
     words = ['bash', ROOT / 'launch' / script, *words, *TRAIN * (script != 'venv')]
     out = subprocess.run(words, env=env, cwd=folder, capture_output=True, text=True, timeout=60)
-    assert 'own' in out.stderr or str(folder / 'own').replace('/own', '/./own') in out.stdout, script
+    assert 'own' in out.stderr or str(folder / 'own').replace('/own', '/./own') in out.stdout, (
+      script
+    )
 
 
 def test_gke_manifest():

@@ -86,7 +86,9 @@ def _number(tpus: str) -> int:
   """Parses a number of TPU devices, which come alone, as a pair, or four on a host."""
   number = int(tpus) if tpus.isdecimal() and len(tpus) < 9 else 0
   if number not in (1, 2) and (number < 1 or number % 4):
-    raise InputError(f'--tpus {tpus} is no number of TPUs; use 1, 2 or a multiple of 4, such as 16.')
+    raise InputError(
+      f'--tpus {tpus} is no number of TPUs; use 1, 2 or a multiple of 4, such as 16.'
+    )
   return number
 
 

@@ -154,6 +154,7 @@ def test_the_largest_batch_is_found_in_a_few_compilations(bytes_of, most, monkey
   monkeypatch.setattr(estimate, 'estimate', compiled)
   found = estimate.largest_batch(c.load('configs/pretrain.py'), devices, None)
   assert most * 15 / 16 <= found['batch_size'] / len(devices) <= most
+  assert found['notes'] == [f'the largest batch_size that fits is {found["batch_size"]}']
   assert len(tried) == len(set(tried)) <= 10
   assert tried[0] == 256 // len(devices)  # of the config
 
@@ -439,6 +440,9 @@ def test_the_best_of_a_few_compilations_is_found(monkeypatch):
   assert found['fields'] == fields and found['command'] == command
   assert command.startswith('python -m bert_jax.train --config configs/pretrain.py --config.seed=1')
   assert command.endswith('.mesh.fsdp=4 --config.optimizer.accumulation=2 --workdir WORKDIR')
+  monkeypatch.setattr(estimate, 'search', lambda *_: ({}, own, own))
+  gain, command = estimate.fastest(*more)['notes']
+  assert gain.startswith('nothing that was tried is faster') and command.endswith('=1 --workdir WORKDIR')
 
 
 def test_what_does_not_fit_is_made_to_fit_by_parts_and_then_by_remat(monkeypatch):

@@ -179,7 +179,7 @@ def largest_batch(config: ConfigDict, devices: Devices, chip: chips.Chip) -> Rep
     low, high = (middle, high) if fits(middle) else (low, middle)
   if not low:
     raise InputError(f'not even {unit} rows fit; use more chips, fsdp or remat.')
-  return reports[low]
+  return reports[low] | {'notes': [f'the largest batch_size that fits is {low * unit}']}
 
 
 def seconds(report: Report) -> float:
@@ -259,6 +259,8 @@ def fastest(
   if as_it_is['fits']:
     ratio = seconds(report) / seconds(as_it_is)
     gain = f'a step takes {ratio:.1%} of the time of the config as it is'
+  if not fields:
+    gain = 'nothing that was tried is faster than the config as it is'
   more = [f'--config.{name}={value}' for name, value in fields.items()]
   words = ['python', '-m', 'bert_jax.train', '--config', file, *overrides, *more]
   train = shlex.join([*words, '--workdir', 'WORKDIR'])

@@ -320,6 +320,7 @@ def test_a_run_in_hours_and_dollars_and_tokens():
   }  # fmt: skip
   assert (second['fits'], second['on demand'], second['spot']) == ('?', '$1.44', '$0.72')
   assert (second['step, ms'], second['passes']) == ('0.2', '-')
+  assert second['MFU'] != '-' == second['MFU of computing alone']
   assert third['fits'] == 'NO, 19.0 of 17.0 GB'
   assert {third[x] for x in ('step, ms', 'MFU', 'hours', 'on demand', 'tokens/s a host')} == {'-'}
   assert max(map(len, lines)) < 90 and any(x.startswith('?: not compiled') for x in lines)

@@ -47,7 +47,8 @@ def _speed(report: Mapping[str, Any]) -> list[str]:
     fits += f'; {report["refused"].rstrip(".").rpartition("; ")[2]}'
   elif report['fits'] is not None:
     fits += f', {report["hbm_bytes"] / 1e9:.1f} of {report["hbm_limit"] / 1e9:.1f} GB'
-  alone = [x['compute_only']['mfu'] for x in report['estimates'].values()]
+  known = report['estimates'].values() if report['fits'] else ()  # before, it is not told apart
+  alone = [x['compute_only']['mfu'] for x in known]
   shares = [between(x, '{:.0%}') for x in ([row['mfu'] for row in rows], alone)]
   return [fits, between([1e3 * row['step_s'] for row in rows], '{:,.1f}'), *shares]
 

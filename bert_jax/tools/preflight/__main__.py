@@ -71,16 +71,17 @@ def compiled(
     log.info('%s', notes[-1])
     return report
 
-  best = lambda: estimate.fastest(args.config, overrides, config, devices, attempt)
   yield {'notes': notes}
-  if args.largest_batch or args.best:
-    yield estimate.largest_batch(config, devices, chip) if args.largest_batch else best()
-  else:
-    report = estimate.estimate(config, devices, chip)
-    yield report
-    if not report['fits']:
-      log.warning('%s DOES NOT FIT; now it is searched what does', topology)
-      yield report | {'notes': best()['notes']}
+  if args.largest_batch:
+    yield estimate.largest_batch(config, devices, chip)
+    return
+  report = estimate.estimate(config, devices, chip)
+  yield report
+  if not report['fits']:
+    log.warning('%s DOES NOT FIT; now it is searched what does', topology)
+  if args.best or not report['fits']:
+    found = estimate.fastest(args.config, overrides, config, devices, attempt)
+    yield found if args.best else report | {'notes': found['notes']}
 
 
 def text_of(args: argparse.Namespace, reports: Mapping[str, estimate.Report]) -> str:

@@ -80,8 +80,8 @@ def compiled(
   if not report['fits']:
     log.warning('%s DOES NOT FIT; now it is searched what does', topology)
   if args.best or not report['fits']:
-    found = estimate.fastest(args.config, overrides, config, devices, attempt)
-    yield found if args.best else report | {'notes': found['notes']}
+    best = estimate.fastest(args.config, overrides, config, devices, attempt)
+    yield best if args.best else report | {'notes': best['notes']}
 
 
 def text_of(args: argparse.Namespace, reports: Mapping[str, estimate.Report]) -> str:

@@ -25,7 +25,7 @@ from bert_jax.tools.preflight.compilation import Devices
 from bert_jax.workdir.checkpoint import newest_meta
 
 STEPS = 1_000_000  # assumed for a run whose length depends on its data
-# Of most encoders; of other chips 0.6 to 0.3 (launch/README). Narrower than WIDTH they reach less, as
+# Of most encoders; of other chips 0.6 to 0.3 (launch/README). Narrower than WIDTH they reach less:
 # products shrink with the square of the width, and what they read and write with the width. So do
 # they with fewer than ENOUGH tokens a device: gradients, summed and applied once a step, take as
 # long as the products of SUMMED tokens, however large the model is.

@@ -84,14 +84,15 @@ def join(seconds: int | None = None) -> None:
   try:
     with _losses_in_a_sentence():
       jax.distributed.initialize(*coordinates, **limits)
+    leads = first()  # processes speak to each other here too
   except (ValueError, RuntimeError) as error:
-    kind = Alone if STATUS.match(str(error)) else InputError
+    kind = Alone if STATUS.search(str(error)) else InputError
     raise kind(f'the processes did not come together ({first_line(error)}); {advice}') from None
   finally:
     waiting.cancel()
   if threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGTERM, before)  # JAX's handler would only note the signal
-  if not first():
+  if not leads:
     log.setLevel(logging.WARNING)
 
 
@@ -99,11 +100,11 @@ def join(seconds: int | None = None) -> None:
 def _losses_in_a_sentence() -> Iterator[None]:
   """A context for joining, after which a lost process ends this one with a sentence, also while it
   waits on its devices. Without a callback JAX's client would abort it under a C++ trace. With one
-  jaxlib 0.7 to 0.12 fails to convert its argument, which aborts too, but in two lines."""
+  jaxlib 0.7 to 0.12 fails to convert its argument, an exception that nothing catches."""
   global _lost  # Python must keep a reference, since C does not
 
-  def lost(_: Any) -> None:
-    message = f'error: {who()} was aborted, for the reason above, or since another one {AGAIN}\n'
+  def lost(*_: Any) -> None:
+    message = f'error: {who()} was aborted, for a reason above, or since another one {AGAIN}\n'
     os.write(2, message.encode())
     os._exit(Alone.code)
 
@@ -115,6 +116,8 @@ def _losses_in_a_sentence() -> Iterator[None]:
     _jax.get_distributed_runtime_client = make
   _lost = ctypes.CFUNCTYPE(None, ctypes.c_int)(lost)
   ctypes.CDLL(None).signal(signal.SIGABRT, _lost)
+  with contextlib.suppress(OSError, AttributeError):  # std::set_terminate
+    ctypes.CDLL('libstdc++.so.6')._ZSt13set_terminatePFvvE(_lost)  # else it says two lines first
 
 
 def who() -> str:

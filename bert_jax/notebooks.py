@@ -26,6 +26,7 @@ from bert_jax.workdir.recorded import Point
 # {kind of a Point: how it is drawn}. The evaluation of all rows is no point of the line.
 LOOKS = {'train': dict(color='0.6'), 'eval': dict(color='C0', marker='o', markersize=4)}
 LOOKS['whole'] = dict(color='C0', marker='D', linestyle='', markerfacecolor='none')
+WHOLE = 'eval, all rows'
 # Begins a shell's line: what follows is told to stop when its standard input has come to an end.
 ENDS_WITH = 'exec 3<&0 </dev/null; { cat <&3; kill -TERM -$$; } >/dev/null 2>&1 &\n'
 DRIVE, DRIVE_MOUNT = 'drive:', '/content/drive'
@@ -112,8 +113,8 @@ def drawn(workdir: Path) -> str:
 
   split = facts.split('eval' if 'eval' in facts.data else 'train')
   baselines = {**split.baselines, **split.part}
-  labels = {'train': f'train, means of {run.log_every or "some"} steps'}
-  labels['whole'] = 'eval, all rows'
+  labels = {'train': f'train, means of {run.log_every or "some"} steps', 'whole': WHOLE}
+  labels['eval'] = 'eval, a part of the rows' if split.part else 'eval'
   figure = Figure(figsize=(5.2 * len(names) + 1.8, 3.2), layout='constrained')
   for axis, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names):
     last: dict[str, Any] = {}  # {kind: value}
@@ -126,10 +127,12 @@ def drawn(workdir: Path) -> str:
         steps = [point.step for point in points]
         axis.plot(steps, values, label=labels.get(kind, kind), **(alone | look))
     if level := baselines.get(name):
-      axis.axhline(level.value, color='0.3', ls=':', lw=1, label=f'{level.kind}, {level.value:.3g}')
+      which = f'{level.kind}{" of the part" * (name in split.part)}, {level.value:.3g}'
+      axis.axhline(level.value, color='0.3', ls=':', lw=1, label=which)
     unit = ' (cross-entropy, nats)' if level and level.kind in CROSS_ENTROPIES else ''
     axis.set(xlabel='step', ylabel=name + unit)
-    axis.set_title(headline(name, last, level), fontsize=10)
+    own = split.baselines.get(name) if 'whole' in last else level  # that of the rows of the title
+    axis.set_title(headline(name, last, own), fontsize=10)
     axis.spines[['top', 'right']].set_visible(False)
     if axis.get_legend_handles_labels()[1]:
       axis.legend(frameon=False, fontsize=8)
@@ -140,14 +143,14 @@ def drawn(workdir: Path) -> str:
 
 def headline(name: str, last: Mapping[str, float], level: Level | None) -> str:
   """A title of the last values of a metric, {kind of a Point: value}, with their distance to its
-  baseline on the same rows: 'eval: mlm 5.68, 0.59 below unigram'."""
-  kind = next((x for x in ('eval', 'whole', 'train') if x in last), '')
-  said = f'{kind}: {name} {last[kind]:.3g}' if kind else name
+  baseline on the same rows: 'eval, all rows: mlm 5.68, 0.59 below unigram (6.27)'."""
+  kind = next((x for x in ('whole', 'eval', 'train') if x in last), '')
+  said = f'{WHOLE if kind == "whole" else kind}: {name} {last[kind]:.3g}' if kind else name
   if not kind or not level:
     return said
   gap = last[kind] - level.value
   place = f'{abs(gap):.2g} {"below" if gap < 0 else "above"}' if abs(gap) >= 0.005 else 'at'
-  return f'{said}, {place} {level.kind}'
+  return f'{said}, {place} {level.kind} ({level.value:.3g})'
 
 
 def without_jag(points: Sequence[Point]) -> Sequence[Point]:

@@ -149,12 +149,12 @@ def check_fits(mesh: Mapping[str, int], config: ConfigDict, family: Any) -> None
   rows = config.batch_size // parts
   if rows % shards:
     low = rows // shards * shards
-    fit = [str(n * parts) for n in (low, low + shards) if n]
+    fit = ' or '.join(str(n * parts) for n in (low, low + shards) if n)
     fewer = [n for n in range(1, accumulation) if config.batch_size % (n * chunks * shards) == 0]
-    fit += [f'optimizer.accumulation={n}' for n in fewer[-1:]]
+    fit += ''.join(f' or optimizer.accumulation={n}' for n in fewer[-1:])
     over = f'{shards} data shards' + f' in {parts} microbatches' * (parts > 1)
     fault = f'batch_size {config.batch_size} does not divide over {over}'
-    raise InputError(f'{fault}; use {" or ".join(fit)}.')
+    raise InputError(f'{fault}; use batch_size={fit}.')
   names = 'model.num_attention_heads', 'model.num_key_value_heads'
   heads = {name: config.model[name.removeprefix('model.')] for name in names}
   for name, number in (heads | family.heads_besides(config)).items():

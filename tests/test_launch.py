@@ -64,8 +64,11 @@ case "$*" in
     echo ACCEPTED > "$FAKE/state"
     ;;
   *queued-resources\ delete*)
-    [ ! -e "$FAKE/stuck" ] || fails 'internal error'; echo none > "$FAKE/state" ;;
-  *tpu-vm\ delete*) rm "$FAKE/vm"; echo none > "$FAKE/state" ;;
+    [ ! -e "$FAKE/stuck" ] || fails 'internal error'
+    [ "$(cat "$FAKE/state")" != none ] || fails NOT_FOUND
+    echo none > "$FAKE/state"
+    ;;
+  *tpu-vm\ delete*) rm "$FAKE/vm" 2> /dev/null || fails NOT_FOUND ;;
   *networkEndpoints*)
     [ "$(cut -f 1 "$FAKE/state")" = ACTIVE ] || fails NOT_FOUND
     printf 'READY\t{WORKERS}\t%s\n' "$(cat "$FAKE/type" 2> /dev/null || echo v6e-8)"
@@ -150,7 +153,10 @@ def test_a_wrong_config_is_said_before_it_costs_money(gcloud):
   (folder / 'type').write_text('v4-48')  # 24 chips
   out = tpu('run', '--zone', 'z', *TRAIN, '--config.batch_size=56', check=False, **env)
   assert out.returncode == 2 and out.stderr.splitlines()[-1] == BILLED
-  assert 'error: batch_size 56 does not divide over 24 data shards; use 48 or 72.' in out.stderr
+  assert (
+    'error: batch_size 56 does not divide over 24 data shards; use batch_size=48 or 72.'
+    in out.stderr
+  )
   assert ' ssh ' not in (folder / 'calls').read_text()
 
 
@@ -332,6 +338,10 @@ FAILURES = {
     (['delete'], {'stuck': ''}),
     (3, 'error: pod was not deleted, for the reason above', BILLED),
   ],
+  'a deletion of nothing': [
+    (['delete'], {'state': 'none'}),
+    (2, 'error: nothing was deleted; are', NOTHING),
+  ],
   'a deletion': [(['delete'], {}), (0, 'queued-resources delete pod-request', NOTHING)],
   'a deletion without a request': [
     (['delete'], {'vm': 'READY\n', 'state': 'none'}),
@@ -350,6 +360,15 @@ def test_each_ending_says_what_is_billed_and_which_worker_failed(failure, gcloud
   assert out.returncode == status and said in out.stderr
   assert out.stderr.splitlines()[-1] == last
   assert out.stderr.count('error: ') == (status != 0)
+
+
+def test_workers_are_shown_in_their_order(gcloud):
+  env, folder = gcloud
+  (folder / 'ended').write_text('ended with exit status 0\nas said\n')
+  late = 'case "$*" in *--worker=[12]\ *) sleep 0.3 ;; esac\n'
+  program(folder / 'bin' / 'gcloud', late + GCLOUD.replace(f'\\t{WORKERS}\\t', '\\t12\\t'))
+  said = tpu('status', '--zone', 'z', **env).stdout.splitlines()
+  assert said == [f'[{i}] {x}' for i in range(12) for x in ('ended with exit status 0', 'as said')]
 
 
 def test_a_run_that_does_not_start_everywhere_is_ended_and_one_that_is_going_is_not(gcloud):
@@ -712,6 +731,20 @@ def test_slurm_script(tmp_path):
   said = out.stdout.splitlines()
   assert said[0] == '--cpus-per-task=8'
   assert said[2:] == ['-m', 'bert_jax.train', *TRAIN[1:], 'scontrol requeue 7']
+
+
+def test_a_relative_python_is_one_of_the_folder_that_a_script_is_started_in(gcloud):
+  """Not of the root of the repository, where they go."""
+  env, folder = gcloud
+  env = os.environ | env | {'PYTHON': './own', 'VENV': str(folder / 'venv')}
+  program(folder / 'own', 'case "$*" in *venv*) mkdir -p "$FAKE/venv/bin" ;; esac; echo own >&2')
+  calls = {'slurm': ['--dry-run'], 'tpu': ['run', 'pod', '--zone', 'z'], 'venv': ['none']}
+  for script, words in calls.items():
+    words = ['bash', ROOT / 'launch' / script, *words, *TRAIN * (script != 'venv')]
+    out = subprocess.run(words, env=env, cwd=folder, capture_output=True, text=True, timeout=60)
+    assert 'own' in out.stderr or str(folder / 'own').replace('/own', '/./own') in out.stdout, (
+      script
+    )
 
 
 def test_gke_manifest():

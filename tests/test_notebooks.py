@@ -286,11 +286,16 @@ def test_a_curve_is_drawn_from_a_workdir(tmp_path, monkeypatch):
   # The metric that it is judged by has no values in training, so the loss stands beside it.
   train = 'train, means of 10 steps', [10, 20, 30], [89.0, 79.0, 69.0]
   # The evaluation of all rows is a marker, which no line joins.
-  assert drawn == [train, ('eval', [20], [0.5]), ('eval, all rows', [33], [0.4])]
-  assert levels == [0.25] and titles == ['train: loss 69', 'eval: f1 0.5, 0.25 above prior']
+  assert drawn == [
+    train,
+    ('eval, a part of the rows', [20], [0.5]),
+    ('eval, all rows', [33], [0.4]),
+  ]
+  assert levels == [0.25] and titles[0] == 'train: loss 69'
+  assert titles[1:] == ['eval, all rows: f1 0.4, 0.1 above prior (0.3)']  # that of all rows
   said = lambda **last: notebooks.headline('mlm', last, Level(6.1, 'unigram'))
-  assert said(whole=5.9, train=4.0) == 'whole: mlm 5.9, 0.2 below unigram'
-  assert said(train=7.0, eval=6.102) == 'eval: mlm 6.1, at unigram' and said() == 'mlm'
+  assert said(whole=5.9, train=4.0) == 'eval, all rows: mlm 5.9, 0.2 below unigram (6.1)'
+  assert said(train=7.0, eval=6.102) == 'eval: mlm 6.1, at unigram (6.1)' and said() == 'mlm'
   write_run(tmp_path / 'begun', lines[:1])
   write_run(tmp_path / 'short', [json.dumps({'step': 6, 'split': x, 'f1': 0.4}) for x in LOOKS])
   assert {notebooks.drawn(tmp_path / x) for x in ('begun', 'none', 'short')} == {''}

@@ -648,12 +648,12 @@ def test_mesh_mistakes_are_sentences():
 @pytest.mark.parametrize(
   'of, mesh, said',
   [
-    ((250, 1), dict(data=8), '250 .* over 8 data shards; use 248 or 256'),
+    ((250, 1), dict(data=8), '250 .* over 8 data shards; use batch_size=248 or 256'),
     # The rows of a microbatch are what is split.
     ((32, 4), dict(data=8), ''),
-    ((24, 4), dict(data=8), 'use 32 or optimizer.accumulation=3.'),
-    ((36, 4), dict(data=4, fsdp=2), r'in 4 microbatches; use 32 or 64\.'),
-    ((48, 4), dict(data=8), 'use 32 or 64 or optimizer.accumulation=3.'),
+    ((24, 4), dict(data=8), 'use batch_size=32 or optimizer.accumulation=3.'),
+    ((36, 4), dict(data=4, fsdp=2), r'in 4 microbatches; use batch_size=32 or 64\.'),
+    ((48, 4), dict(data=8), 'use batch_size=32 or 64 or optimizer.accumulation=3.'),
     ((), dict(tensor=5), 'num_attention_heads 12 .* over mesh.tensor=5'),
     ((), dict(tensor=3), ''),
     # 12 heads, and 4 in the generator.
@@ -672,14 +672,16 @@ def test_a_batch_and_heads_divide_over_their_mesh(of, mesh, said):
 def test_a_loss_in_chunks_parts_each_microbatch():
   config = toys.load('configs/pretrain.py', 'batch_size=72 optimizer.accumulation=6')
   family = dataclasses.replace(TASKS[config.objective], microbatches=lambda config: 2)
-  with refused(r'4 data shards in 12 microbatches; use 48 or 96 or optimizer.accumulation=3\.'):
+  with refused(
+    r'4 data shards in 12 microbatches; use batch_size=48 or 96 or optimizer.accumulation=3\.'
+  ):
     sharding.check_fits(shaped(data=4).shape, config, family)
 
 
 def test_a_config_is_checked_for_chips_that_are_not_here():
   for changes, number, said in (
     ('batch_size=96', 24, ''),
-    ('batch_size=96 optimizer.accumulation=2', 32, 'use 64 or 128 or optimizer.accumulation=1'),
+    ('batch_size=96 optimizer.accumulation=2', 32, '=64 or 128 or optimizer.accumulation=1'),
     ('batch_size=96 mesh.data=5', 12, 'fsdp=1 tensor=1 does not multiply to the 12 devices'),
     ('batch_size=96 mesh.tensor=8', 24, 'num_attention_heads 12 does not divide'),
     ('batch_size=96 mesh.tensor=8 init_from=W', 24, ''),  # whose heads are not known

@@ -78,8 +78,18 @@ def shown(args: argparse.Namespace, overrides: Sequence[str]) -> str:
     return table(args.find)
   config = load(args.config, overrides)
   if args.tpus:
-    sharding.check_tpus(args.tpus, config, TASKS[config.objective])
+    sharding.check_tpus(_number(args.tpus), config, TASKS[config.objective])
   return '\n'.join(lines(config))
+
+
+def _number(tpus: str) -> int:
+  """Parses a number of TPU devices, which come alone, as a pair, or four on a host."""
+  number = int(tpus) if tpus.isdecimal() and len(tpus) < 9 else 0
+  if number not in (1, 2) and (number < 1 or number % 4):
+    raise InputError(
+      f'--tpus {tpus} is no number of TPUs; use 1, 2 or a multiple of 4, such as 16.'
+    )
+  return number
 
 
 def _filled(text: str, indent: int) -> str:
@@ -92,7 +102,7 @@ if __name__ == '__main__':
   parser.add_argument('--config', default='', metavar='FILE[:ARGS]', help='may stand alone first')
   parser.add_argument('--find', default='', metavar='WORDS', help='only fields that are about them')
   on_tpus = 'check too that mesh, batch and model fit on N devices of TPUs (chips; of v2, v3 cores)'
-  parser.add_argument('--tpus', type=int, default=0, metavar='N', help=on_tpus)
+  parser.add_argument('--tpus', default='', metavar='N', help=on_tpus)
   parser.add_argument('--workdir', default='', help='not looked at')
   words = sys.argv[1:]
   is_file = bool(words) and not words[0].startswith('-')

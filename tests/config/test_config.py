@@ -445,4 +445,11 @@ def test_fields_are_found_by_a_word_of_their_name_or_meaning():
   with refused("no field has 'qqq'"):
     __main__.table('qqq')
   with refused('--tpus is about a config; name one.'):
-    __main__.shown(argparse.Namespace(config='', find='', tpus=8), [])
+    __main__.shown(argparse.Namespace(config='', find='', tpus='8'), [])
+
+
+def test_a_number_of_tpus_is_one_that_there_may_be():
+  assert [__main__._number(x) for x in ('1', '2', '4', '24', '6144')] == [1, 2, 4, 24, 6144]
+  for wrong in ('0', '-4', '3', '18', 'abc', '4.0', '²', '9' * 5000):
+    with refused('is no number of TPUs; use 1, 2 or a multiple of 4, such as 16'):
+      __main__._number(wrong)

@@ -320,10 +320,11 @@ def test_a_run_in_hours_and_dollars_and_tokens():
   }  # fmt: skip
   assert (second['fits'], second['on demand'], second['spot']) == ('?', '$1.44', '$0.72')
   assert (second['step, ms'], second['passes']) == ('0.2', '-')
+  assert second['MFU'] != '-' == second['MFU of computing alone']
   assert third['fits'] == 'NO, 19.0 of 17.0 GB'
   assert {third[x] for x in ('step, ms', 'MFU', 'hours', 'on demand', 'tokens/s a host')} == {'-'}
   assert max(map(len, lines)) < 90 and any(x.startswith('?: not compiled') for x in lines)
-  assert any('smaller models, or fewer rows a chip, may cost several' in x for x in lines)
+  assert any('other models may cost twice as much' in x for x in lines)
   assert any('which data.train is not' in x for x in costs.table({'b': reports['b']}))
   known = costs.table({'a': report | cost})
   assert not any(line.startswith('?') for line in known) and known[-1].startswith('864,000 steps;')

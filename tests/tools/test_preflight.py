@@ -154,6 +154,7 @@ def test_the_largest_batch_is_found_in_a_few_compilations(bytes_of, most, monkey
   monkeypatch.setattr(estimate, 'estimate', compiled)
   found = estimate.largest_batch(c.load('configs/pretrain.py'), devices, None)
   assert most * 15 / 16 <= found['batch_size'] / len(devices) <= most
+  assert found['notes'] == [f'the largest batch_size that fits is {found["batch_size"]}']
   assert len(tried) == len(set(tried)) <= 10
   assert tried[0] == 256 // len(devices)  # of the config
 
@@ -187,7 +188,8 @@ def test_what_is_known_is_printed_at_ctrl_c(options, monkeypatch, capsys):
   assert 'no new run begins with this: optimizer.decay is 0.1, and' in err
   assert end.value.code == 130 and err.endswith('is known; what was compiled is kept\n')
   assert re.search(r'chips, hosts +16, 4\b.*\nfits +\?', err)  # before anything is compiled
-  assert '--best' not in options or re.search(r'hosts .* 32, 8\nfits .* \?\n', out)
+  whole = '--best' in options and r'hosts .* 32, 8\nfits +NO, 19.0 of 17.0 GB +\?\n'
+  assert not whole or re.search(whole, out)
   assert 'v5e-16: the config as it is: NO, 19.0 of 17.0 GB\n' in out
   assert 'v5e-16: mesh.data=-1 mesh.fsdp=16: NO, 19.0 of 17.0 GB\n' in out
 
@@ -209,6 +211,29 @@ def test_a_mesh_that_does_not_fit_is_told_before_a_chip_is_measured(monkeypatch)
     args = types.SimpleNamespace(largest_batch=largest, best=False)
     with pytest.raises(error):
       next(preflight.compiled(args, [], config, 'v5e-16'))
+
+
+def test_where_a_batch_does_not_divide_stands_what_does_in_place_of_a_price(monkeypatch, capsys):
+  asked = []
+
+  def report_of(config, devices, chip):
+    asked.append(len(devices))
+    estimates = {'calibrated': {'compute_only': {'step_s': 0.1, 'mfu': 0.5, 'chip_hours': 9.0}}}
+    return NOWHERE | {'fits': True, 'estimates': estimates}
+
+  as_if_compiled(report_of, monkeypatch)
+  argv = ['--config', 'configs/pretrain.py:size=tiny', '--config.batch_size=80', '--price', '1.2']
+  preflight.main([*argv, '--compare', 'v5e-16,v5e-32'])
+  out, err = capsys.readouterr()
+  for text, other in ((err, r'\?'), (out, 'yes, 19.0 of 17.0 GB')):
+    assert re.search(rf'^fits +{other} +NO; use batch_size=64 or 96$', text, re.M)
+    assert re.search(r'^on demand +\$\S+( to \$\S+)? +-$', text, re.M)
+  assert 'v5e-32: batch_size 80 does not divide over 32 data shards; use' in out
+  with pytest.raises(SystemExit) as end:
+    preflight.main([*argv, '--compare', 'v5e-64,v5e-32'])
+  out, err = capsys.readouterr()
+  assert end.value.code == 2 and 'compiled' not in err and '$' not in out + err
+  assert asked == [16] and 'NO; use batch_size=64 or 128' in out
 
 
 def test_what_cannot_be_divided_is_told_before_its_price(monkeypatch, capsys):
@@ -253,20 +278,41 @@ def test_what_does_not_fit_is_an_error_that_names_what_does(others, monkeypatch,
 def test_an_estimate_at_once_is_of_the_peak_of_the_chips(tmp_path):
   """BERT-base with 20 predictions takes 69.9e9 FLOPs for a row of 128 (by hand); a v5e does 197e12
   a second. Batches grow from half over the first steps."""
-  config = c.load('configs/pretrain.py:size=base', ['--config.batch_size=1024'])
+  config = c.load('configs/pretrain.py:size=base', ['--config.batch_size=2048'])
   config = estimate.changed(config, {'steps': 1000, 'mesh.slices': 2, 'model.scan_layers': True})
   report = estimate.at_once(config, estimate.objective_of(config), 'v5e-16')
   fast, slow = (x['compute_only'] for x in report['estimates'].values())
-  assert fast['step_s'] == pytest.approx(1024 * 69.9e9 / (32 * 197e12) / 0.6, rel=0.03)
+  assert fast['step_s'] == pytest.approx(2048 * 69.9e9 / (32 * 197e12) / 0.6, rel=0.03)
   assert slow['step_s'] == pytest.approx(2 * fast['step_s']) and slow['mfu'] == 0.3
   assert fast['chip_hours'] == pytest.approx(32 * 1000 * fast['step_s'] / 3600)
   assert (report['chips'], report['hosts'], report['fits']) == (32, 8, None)
-  assert (report['tokens'], report['passes']) == (1000 * 1024 * 128, None)
+  assert (report['tokens'], report['passes']) == (1000 * 2048 * 128, None)
   of_v6e = estimate.at_once(config, estimate.objective_of(config), 'v6e-16')['estimates'].values()
   assert [x['compute_only']['mfu'] for x in of_v6e] == [0.4, 0.2]
   growing = {'optimizer.accumulation': 2, 'optimizer.batch_warmup': 100.0}
   read = estimate.length_of(estimate.changed(config, growing))
-  assert (read['full_steps'], read['tokens']) == (950, 950 * 1024 * 128)
+  assert (read['full_steps'], read['tokens']) == (950, 950 * 2048 * 128)
+
+
+@pytest.mark.parametrize(
+  ('config', 'rows', 'topology', 'compiled'),
+  [  # as launch/README has them, with communication
+    ('size=mini', 1024, 'v5e-64', [0.11, 0.12]),
+    ('size=mini', 2048, 'v5e-16', [0.24]),
+    ('size=tiny', 1024, 'v5e-16', [0.077, 0.086]),
+    ('size=small', 1024, 'v5e-16', [0.36, 0.40]),
+    ('size=large', 512, 'v6e-16', [0.27]),
+    ('size=base', 1024, 'v6e-16', [0.33]),
+    ('size=base', 4096, 'v5p-128', [0.48]),
+    ('arch=cramming', 8192, 'v5e-16', [0.52]),
+  ],
+)
+def test_what_the_compiler_finds_is_in_the_range_of_the_estimate(config, rows, topology, compiled):
+  """Of narrow models and of few tokens a chip too."""
+  config = c.load(f'configs/pretrain.py:{config}', [f'--config.batch_size={rows}'])
+  estimates = estimate.at_once(config, estimate.objective_of(config), topology)['estimates']
+  most, least = (x['compute_only']['mfu'] for x in estimates.values())
+  assert all(least <= mfu <= most for mfu in compiled)
 
 
 def test_passes_are_of_the_text_of_a_prepared_corpus(tmp_path, monkeypatch):
@@ -397,6 +443,10 @@ def test_the_best_of_a_few_compilations_is_found(monkeypatch):
   assert found['fields'] == fields and found['command'] == command
   assert command.startswith('python -m bert_jax.train --config configs/pretrain.py --config.seed=1')
   assert command.endswith('.mesh.fsdp=4 --config.optimizer.accumulation=2 --workdir WORKDIR')
+  monkeypatch.setattr(estimate, 'search', lambda *_: ({}, own, own))
+  gain, command = estimate.fastest(*more)['notes']
+  assert gain.startswith('nothing that was tried is faster')
+  assert command.endswith('=1 --workdir WORKDIR')
 
 
 def test_what_does_not_fit_is_made_to_fit_by_parts_and_then_by_remat(monkeypatch):

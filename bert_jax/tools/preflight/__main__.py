@@ -71,16 +71,17 @@ def compiled(
     log.info('%s', notes[-1])
     return report
 
-  best = lambda: estimate.fastest(args.config, overrides, config, devices, attempt)
   yield {'notes': notes}
-  if args.largest_batch or args.best:
-    yield estimate.largest_batch(config, devices, chip) if args.largest_batch else best()
-  else:
-    report = estimate.estimate(config, devices, chip)
-    yield report
-    if not report['fits']:
-      log.warning('%s DOES NOT FIT; now it is searched what does', topology)
-      yield report | {'notes': best()['notes']}
+  if args.largest_batch:
+    yield estimate.largest_batch(config, devices, chip)
+    return
+  report = estimate.estimate(config, devices, chip)
+  yield report
+  if not report['fits']:
+    log.warning('%s DOES NOT FIT; now it is searched what does', topology)
+  if args.best or not report['fits']:
+    best = estimate.fastest(args.config, overrides, config, devices, attempt)
+    yield best if args.best else report | {'notes': best['notes']}
 
 
 def text_of(args: argparse.Namespace, reports: Mapping[str, estimate.Report]) -> str:
@@ -116,16 +117,23 @@ def main(argv: Sequence[str] | None = None) -> None:
     config = config_lib.load(args.config, overrides)
     if sentence := config_lib.why_none_begins(config):
       log.warning('no new run begins with this: %s', sentence)
-    if args.topology and not args.largest_batch:  # what cannot be has no price
-      _, number, *_ = chips.counted(args.topology, config.mesh.slices)
-      sharding.check_tpus(number, config, TASKS[config.objective])
     objective = estimate.objective_of(config)
     reports = {name: estimate.at_once(config, objective, name) for name in names}
+    for name, report in reports.items() if not args.largest_batch else ():
+      try:
+        _, number, *_ = chips.counted(name, config.mesh.slices)
+        sharding.check_tpus(number, config, TASKS[config.objective])
+      except InputError as error:  # what cannot be has no price
+        if not args.compare:
+          raise
+        report |= {'fits': False, 'estimates': {}, 'refused': str(error), 'notes': [str(error)]}
     priced = lambda: {n: x | costs.cost(x, rate) for (n, x), rate in zip(reports.items(), rates)}
-    log.info('%s', '\n'.join(costs.table(priced())))
-    log.info('now its step is compiled, usually in 1 to 5 minutes; Ctrl-C prints what is known')
+    possible = [(name, report) for name, report in reports.items() if report['fits'] is None]
+    if possible:
+      log.info('%s', '\n'.join(costs.table(priced())))
+      log.info('now its step is compiled, usually in 1 to 5 minutes; Ctrl-C prints what is known')
     try:
-      for name, known in reports.items():
+      for name, known in possible:
         try:
           for report in compiled(args, overrides, config, name):
             reports[name] |= report

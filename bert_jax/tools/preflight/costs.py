@@ -19,8 +19,8 @@ def table(reports: Mapping[str, Mapping[str, Any]]) -> list[str]:
   """The lines of a table of {topology: report with its `cost`}, a column for each topology."""
   lines = aligned([*zip(HEADER, *(_column(*pair) for pair in reports.items()))])
   if any(report['fits'] is None for report in reports.values()):
-    lines.append('?: not compiled; by an MFU that models from BERT-base on reach on such chips;')
-    lines.append('   smaller models, or fewer rows a chip, may cost several times as much')
+    lines.append('?: not compiled; by the MFU that BERT of this width reaches with as many tokens')
+    lines.append('   a chip; other models may cost twice as much')
   first = next(iter(reports.values()))
   if first['passes'] is None:
     lines.append('passes are known of a prepared corpus, which data.train is not')
@@ -43,9 +43,12 @@ def between(numbers: Sequence[float], form: str) -> str:
 def _speed(report: Mapping[str, Any]) -> list[str]:
   """The cells from 'fits' to 'MFU of computing alone'."""
   rows, fits = step_time.fullest(report), {None: '?', True: 'yes', False: 'NO'}[report['fits']]
-  if report['fits'] is not None:
+  if 'refused' in report:  # the sentence ends with what to do
+    fits += f'; {report["refused"].rstrip(".").rpartition("; ")[2]}'
+  elif report['fits'] is not None:
     fits += f', {report["hbm_bytes"] / 1e9:.1f} of {report["hbm_limit"] / 1e9:.1f} GB'
-  alone = [x['compute_only']['mfu'] for x in report['estimates'].values()]
+  known = report['estimates'].values() if report['fits'] else ()  # before, it is not told apart
+  alone = [x['compute_only']['mfu'] for x in known]
   shares = [between(x, '{:.0%}') for x in ([row['mfu'] for row in rows], alone)]
   return [fits, between([1e3 * row['step_s'] for row in rows], '{:,.1f}'), *shares]
 

@@ -25,8 +25,12 @@ from bert_jax.tools.preflight.compilation import Devices
 from bert_jax.workdir.checkpoint import newest_meta
 
 STEPS = 1_000_000  # assumed for a run whose length depends on its data
-# Of most models from BERT-base on; of other chips 0.6 to 0.3 (launch/README).
+# Of most encoders; of other chips 0.6 to 0.3 (launch/README). Narrower than WIDTH they reach less:
+# products shrink with the square of the width, and what they read and write with the width. So do
+# they with fewer than ENOUGH tokens a device: gradients, summed and applied once a step, take as
+# long as the products of SUMMED tokens, however large the model is.
 MFU = {'TPU v6e': (0.4, 0.2)}
+WIDTH, ENOUGH, SUMMED = 512, 8192, 3000
 LARGEST = 5  # how many buffers are named
 MOST_ROWS = 2**14  # on each data shard
 Report = dict[str, Any]  # valid JSON
@@ -75,7 +79,10 @@ def at_once(config: ConfigDict, objective: Objective, topology: str) -> Report:
   peak = devices * speed.peak_flops_of(kind)
   ideal, out = 3 * objective.flops(config.batch_size) / peak, length_of(config)
   row = lambda mfu: {'compute_only': step_time.row(ideal / mfu, mfu, out['full_steps'], number)}
-  estimates = {f'mfu_{mfu:g}': row(mfu) for mfu in MFU.get(kind, (0.6, 0.3))}
+  share = min(1, config.model.hidden_size / WIDTH)
+  tokens = min(ENOUGH, config.batch_size * config.data.seq_length / devices)
+  share *= tokens / (tokens + SUMMED) * (ENOUGH + SUMMED) / ENOUGH
+  estimates = {f'mfu_{mfu:g}': row(share * mfu) for mfu in MFU.get(kind, (0.6, 0.3))}
   return {'fits': None, 'chips': number, 'hosts': hosts, 'estimates': estimates} | out
 
 
@@ -172,7 +179,7 @@ def largest_batch(config: ConfigDict, devices: Devices, chip: chips.Chip) -> Rep
     low, high = (middle, high) if fits(middle) else (low, middle)
   if not low:
     raise InputError(f'not even {unit} rows fit; use more chips, fsdp or remat.')
-  return reports[low]
+  return reports[low] | {'notes': [f'the largest batch_size that fits is {low * unit}']}
 
 
 def seconds(report: Report) -> float:
@@ -252,6 +259,8 @@ def fastest(
   if as_it_is['fits']:
     ratio = seconds(report) / seconds(as_it_is)
     gain = f'a step takes {ratio:.1%} of the time of the config as it is'
+  if not fields:
+    gain = 'nothing that was tried is faster than the config as it is'
   more = [f'--config.{name}={value}' for name, value in fields.items()]
   words = ['python', '-m', 'bert_jax.train', '--config', file, *overrides, *more]
   train = shlex.join([*words, '--workdir', 'WORKDIR'])

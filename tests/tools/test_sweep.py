@@ -371,11 +371,32 @@ def test_the_flops_of_a_run_are_those_of_the_model_that_it_starts_from(tmp_path)
   assert run.config.steps == 7
 
 
-def test_a_sweep_joins_the_earlier_one_in_its_folder(tmp_path, capsys, monkeypatch):
-  """Its arms are added, and the baseline stays unless --baseline names another."""
+def test_a_folder_belongs_to_one_sweep_at_a_time(tmp_path, capsys):
+  command = f'--config {PRETRAIN} --workdir {tmp_path} --seeds 1'.split()
+  with lock.held(tmp_path):
+    for more in ([], ['--print']):
+      code, said, log = swept(capsys, *command, *more)
+      assert code == lock.Busy.code and f'{tmp_path} is in use: process ' in log and not said
+  # A sweep that was killed leaves its lock, which holds nobody up.
+  code = f'import os, time\nfrom bert_jax.workdir import lock\nwith lock.held({str(tmp_path)!r}):'
+  subprocess.run([sys.executable, '-c', f'{code} os.kill(os.getpid(), 9)'], cwd=ROOT)
+  assert (tmp_path / lock.NAME).read_text() and not (tmp_path / records.SWEEP).exists()
+  code, said, log = swept(capsys, *command, '--print')
+  assert not code and said.count('bert_jax.train') == 1 and 'waiting' not in log
+
+
+def test_a_sweep_joins_the_earlier_one_in_its_folder(tmp_path, capsys, caplog, monkeypatch):
+  """Its arms are added, and the baseline stays unless --baseline names another; of a plan none of
+  whose runs has begun nothing stays."""
   root = tmp_path / 'S'
   joined = lambda vary, *more: planned(root, '--seeds', '1', '--vary', vary, *more)[1]
+  assert joined('batch_size=16,8')['baseline'] == 'batch_size=16'
+  again = joined('batch_size=8,17')
+  assert again['baseline'] == 'batch_size=8' and len(again['runs']) == 2
+  assert f'has not begun is left out: batch_size=16,seed=0\n' in caplog.text
   assert joined('batch_size=16', '--baseline', '')['baseline'] == 'baseline'
+  for name in ('baseline', 'batch_size=16'):
+    (root / f'{name},seed=0').mkdir()
   again = joined('optimizer.beta1=0.8')
   assert again['baseline'] == 'baseline' and len(again['runs']) == 3
   monkeypatch.setattr(sweep, 'show', lambda *_: None)

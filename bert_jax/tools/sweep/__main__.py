@@ -109,23 +109,32 @@ def other_evaluations(runs: Sequence[Run]) -> list[str]:
 def content_of(
   root: Path, runs: Sequence[Run], baseline: str, args: argparse.Namespace
 ) -> dict[str, Any]:
-  """The content of sweep.json, with earlier runs. InputError if one of these had another config, or
-  if a new one cannot begin."""
+  """The content of sweep.json, with the earlier runs that have begun: of a plan that was only
+  printed, perhaps with a slip, nothing stays. InputError if one of these had another config, or if
+  a new one cannot begin."""
   path, sweep = root / records.SWEEP, records.read_sweep(root)
   if sweep and any(fault.startswith(str(path)) for fault in sweep.faults):
     raise InputError(f'{path} is damaged; remove it: the same command writes it anew.')
-  earlier, before = (sweep.runs, sweep.baseline) if sweep else ({}, '')
+  begun, gone, before = {}, [], ''
+  now = {run.folder: {'arm': run.arm, 'spec': run.spec, 'fields': run.fields} for run in runs}
+  for name, was in sweep.runs.items() if sweep else ():
+    if sweep.ended[name].state or files.exists(root / name):
+      begun[name], before = was, sweep.baseline
+    elif name not in now:
+      gone.append(name)
   for run in runs:
     if not files.exists(root / run.folder / contents.CONFIG):
       if sentence := config_lib.why_none_begins(run.config):
         raise InputError(f'{run.folder}: {sentence}')
-    elif was := earlier.get(run.folder):
+    elif was := begun.get(run.folder):
       _check_same(root / run.folder, run, was)
+  if gone:
+    more = f' and {len(gone) - 1} more' * (len(gone) > 1)
+    log.warning('%s: what was planned and has not begun is left out: %s%s', path, gone[0], more)
   kept = before if before and args.baseline is None else baseline
   if before and baseline not in ('', before):
     log.warning('%s keeps its baseline, %s (report --baseline names another)', root, kept)
-  now = {run.folder: {'arm': run.arm, 'spec': run.spec, 'fields': run.fields} for run in runs}
-  both = {name: run._asdict() for name, run in earlier.items()} | now
+  both = {name: run._asdict() for name, run in begun.items()} | now
   return {'config': args.config, 'baseline': kept, 'runs': both}
 
 
@@ -271,20 +280,21 @@ def main(argv: Sequence[str] | None = None) -> None:
       raise InputError('--jobs, --random, --tokens and --flops are not negative.')
     runs, baseline = planned(args, overrides)
     root, processes = Path(args.workdir).expanduser(), args.jobs or arguments.cores()
-    content = content_of(root, runs, baseline, args)
-    if args.print:
-      write(root, content)  # for the report, and for --from
-      print('\n'.join(command_of(run, root) for run in runs))
-      return
-    if baseline and content['baseline'] == baseline and args.baseline is None:
-      log.info('the baseline is %s, the first arm (--baseline names another)', content['baseline'])
-    if fields := other_evaluations(runs):
-      log.warning('the arms differ in %s: a report compares no losses', ', '.join(fields))
-    if args.dry_run:
-      show(runs, root, processes)
-      return
-    write(root, content)
-    train(runs, root, processes)
+    with contextlib.nullcontext() if args.dry_run else lock.held(root):
+      content = content_of(root, runs, baseline, args)
+      if args.print:
+        write(root, content)  # for the report, and for --from
+        print('\n'.join(command_of(run, root) for run in runs))
+        return
+      if baseline and content['baseline'] == baseline and args.baseline is None:
+        log.info('the baseline is %s, the first arm (--baseline names another)', baseline)
+      if fields := other_evaluations(runs):
+        log.warning('the arms differ in %s: a report compares no losses', ', '.join(fields))
+      if args.dry_run:
+        show(runs, root, processes)
+        return
+      write(root, content)
+      train(runs, root, processes)
 
 
 if __name__ == '__main__':

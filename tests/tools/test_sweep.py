@@ -455,7 +455,8 @@ def test_the_expected_time_counts_starts_epochs_and_evaluations(monkeypatch, tmp
   facts = Facts(data=data, flops_per_step=flops, compile_seconds=4.0)
   there = Run(tmp_path, runs[0].config, {}, '', facts, points=(Point(4, 'train', {'steps': 4}),))
   monkeypatch.setattr(sweep_jobs, 'tried', lambda run, count: (there, 2.0, 9.0))
-  found, _ = sweep.times(runs, tmp_path, 1)
+  found, how = sweep.times(runs, tmp_path, 1)
+  assert how == 'a trial of batch_size=8,seed=0: 9 s to start, 0.5 s a step, 3 s to evaluate'
   # 46 and 23 steps of 8 and 16 rows; five and three evaluations of 2 batches, and one of 7 and 4.
   one, two = 46 + (5 * 2 + 7) / 3, 23 + (3 * 2 + 4) / 3
   each = [9 + 0.5 * one, 5 + 0.5 * one, 9 + 0.5 * two * 2, 5 + 0.5 * two * 2]

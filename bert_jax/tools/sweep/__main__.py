@@ -192,7 +192,7 @@ def times(runs: Sequence[Run], root: Path, processes: int) -> tuple[Mapping[str,
   if not (steps_done := sweep_jobs.steps_of(there)):
     return sure, f'{how}, has no line of metrics yet'
   rows, held = (there.facts.split(name).rows for name in ('train', 'eval'))
-  by_arm, per_flop = {}, None
+  by_arm, evaluating, per_flop = {}, {}, None
   for arm, config in {run.arm: run.config for run in (first, *runs)}.items():
     if not (steps := config_lib.step_count(config, rows)):
       continue  # run.json, which says how many rows there are, is missing or damaged
@@ -202,8 +202,10 @@ def times(runs: Sequence[Run], root: Path, processes: int) -> tuple[Mapping[str,
     part = min(config.eval.batches or all_rows, all_rows)
     batches = -(-steps // every) * part + (all_rows if part < all_rows else 0)
     total, before = (timeline.flops_before(n, flops) for n in (steps, steps - 1))
-    by_arm[arm] = start + (total + batches * (total - before) / 3) * per_flop
-  how = f'{how}: {start:.0f} s to start, {seconds / steps_done:.2g} s a step, and evaluations'
+    evaluating[arm] = batches * (total - before) / 3 * per_flop  # without gradients
+    by_arm[arm] = start + total * per_flop + evaluating[arm]
+  of_evals = sweep_jobs.duration(evaluating.get(first.arm, math.nan))
+  how += f': {start:.0f} s to start, {seconds / steps_done:.2g} s a step, {of_evals} to evaluate'
   firsts = {run.arm: run for run in reversed(runs)}
   compiling = there.facts.compile_seconds or 0.0
   later = lambda run: compiling * (run is not firsts[run.arm])

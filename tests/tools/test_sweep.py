@@ -685,6 +685,19 @@ def test_how_a_run_ended_is_its_exit_code_and_the_last_line_that_it_printed(
   assert given[4:] == ['b', 'c', 'd']
 
 
+def test_a_file_that_is_missing_is_told_before_the_first_run(tmp_path, monkeypatch, capsys):
+  monkeypatch.setattr(sweep_jobs, 'started', lambda *_: pytest.fail('a run'))
+  (tmp_path / 'a.txt').write_text('A text.')
+  command = f'--config {PRETRAIN} --workdir {tmp_path}/S --seeds 2 --vary'.split()
+  for vary, said in (
+    (f'data.train={tmp_path}/a.txt,{tmp_path}/b.txt', 'b.txt does not exist; give a file'),
+    (f'data.eval=,{tmp_path}/*.csv', 'no file matches'),
+    ('tokenizer.path=,v.txt', 'tokenizer.path=v.txt is no file'),
+  ):
+    code, _, log = swept(capsys, *command, vary, '--config.steps=4')
+    assert code == 2 and said in log and vary.partition('=')[0] in log, log
+
+
 def test_a_sweep_that_is_stopped_lets_its_runs_save_themselves(tmp_path, monkeypatch):
   begun = []
 

@@ -176,6 +176,12 @@ def test_one_factor_at_a_time_around_a_baseline():
   assert arms['baseline'] == {'batch_size': '64', 'optimizer.beta1': '0.8'}
   assert list(arms) == ['baseline', 'optimizer.beta1=0.9', 'batch_size=16', 'batch_size=32']
   assert arms['batch_size=16'] == {'batch_size': '16', 'optimizer.beta1': '0.8'}
+  # Epochs that are given are exact, those of the baseline too, which has 3, else of 100 steps.
+  spec, both = 'configs/finetune.py:task=sst2', {'min_steps': '0', 'epochs': '2'}
+  expected = {'baseline': {'min_steps': '0'}, 'epochs=2': both}
+  assert sweep_grid.arms_of(spec, ['epochs=3,2'], '')[0] == expected
+  arms, _ = sweep_grid.arms_of(spec, ['epochs=3,2'], '', overrides=['--config.min_steps=7'])
+  assert arms == {'baseline': {}, 'epochs=2': {'epochs': '2'}}
   for wrong, said in (
     ('batchsize=64', 'did you mean'),
     ('batch_size=16,32', 'has several values'),

@@ -189,7 +189,9 @@ def test_the_files_of_a_report(tmp_path):
   cells = (rows[1][0], rows[1][1] * 5, rows[1][2], f'{rows[1][4]} + 0.0000', 'corrected')
   wide = 1.06 * sum(measure(x.replace('±', '+'), roman, False)[0] for x in cells) + 30
   said = int(re.search(r'% About (\d+) pt wide', files['table.tex'])[1])
-  assert said == pytest.approx(wide, rel=0.06) and r'\setlength{\tabcolsep}{3pt}' in files['table.tex']
+  assert (
+    said == pytest.approx(wide, rel=0.06) and r'\setlength{\tabcolsep}{3pt}' in files['table.tex']
+  )
   difference, half = (float(x) for x in table[2][3].replace('$', '').split('\\pm'))
   low, high = map(float, rows[1][5].split(' to '))
   assert difference == float(rows[1][4]) and half == pytest.approx((high - low) / 2, abs=1e-4)

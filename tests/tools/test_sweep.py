@@ -399,7 +399,7 @@ def test_a_sweep_joins_the_earlier_one_in_its_folder(tmp_path, capsys, caplog, m
   assert joined('batch_size=16,8')['baseline'] == 'batch_size=16'
   again = joined('batch_size=8,17')
   assert again['baseline'] == 'batch_size=8' and len(again['runs']) == 2
-  assert f'has not begun is left out: batch_size=16,seed=0\n' in caplog.text
+  assert 'has not begun is left out: batch_size=16,seed=0\n' in caplog.text
   assert joined('batch_size=16', '--baseline', '')['baseline'] == 'baseline'
   for name in ('baseline', 'batch_size=16'):
     (root / f'{name},seed=0').mkdir()

@@ -140,8 +140,8 @@ def add_legend(figure: 'Figure | SubFigure', axis: 'Axes') -> None:
 
 
 def new(count: int, height: float, width: float) -> tuple['Figure', list['Axes']]:
-  """Makes (a figure, its axes in rows of two or three; in a column of text of one, or of two if they
-  are many). height: of a row, in inches, or less where many rows would not fit a page."""
+  """Makes (a figure, its axes in rows of two or three; in a column of text of one, or of two if
+  they are many). height: of a row, in inches, or less where many rows would not fit a page."""
   from matplotlib.figure import Figure
 
   columns = {1: 1, 2: 2, 4: 2}.get(count, 3)

@@ -182,8 +182,8 @@ class _Parser(argparse.ArgumentParser):
 
 def command_parser(command: str, about: str, **settings: Any) -> argparse.ArgumentParser:
   """The parser of `python -m bert_jax.COMMAND`, described by a docstring's first paragraph."""
-  settings = {'description': about.partition('\n\n')[0], 'allow_abbrev': False} | settings
-  return _Parser(f'python -m bert_jax.{command}', **settings)
+  settings.setdefault('description', about.partition('\n\n')[0])
+  return _Parser(f'python -m bert_jax.{command}', allow_abbrev=False, **settings)
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -115,13 +115,14 @@ def content_of(
   path, sweep = root / records.SWEEP, records.read_sweep(root)
   if sweep and any(fault.startswith(str(path)) for fault in sweep.faults):
     raise InputError(f'{path} is damaged; remove it: the same command writes it anew.')
-  begun, gone, before = {}, [], ''
+  begun, gone = {}, []
   now = {run.folder: {'arm': run.arm, 'spec': run.spec, 'fields': run.fields} for run in runs}
   for name, was in sweep.runs.items() if sweep else ():
-    if sweep.ended[name].state or files.exists(root / name):
-      begun[name], before = was, sweep.baseline
+    if records.read_outcome(root, name).state or files.exists(root / name):
+      begun[name] = was
     elif name not in now:
       gone.append(name)
+  before = sweep.baseline if sweep and begun else ''
   for run in runs:
     if not files.exists(root / run.folder / contents.CONFIG):
       if sentence := config_lib.why_none_begins(run.config):

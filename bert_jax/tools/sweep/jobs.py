@@ -158,7 +158,7 @@ def check_files(runs: Sequence[Run]) -> None:
   """InputError if the data or the vocabulary of a run is not there, which else each would find."""
   known = set()
   for run in runs:
-    config, languages = run.config, run.config.get('corpus', {}).get('languages', ())
+    config, languages = run.config, TASKS[run.config.objective].card(run.config).languages
     for name in ('train', 'eval'):
       if (key := (spec := config.data[name], languages)) in known:
         continue

@@ -17,7 +17,7 @@ import traceback
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent import futures
-from typing import Any
+from typing import Any, NoReturn
 
 from ml_collections import ConfigDict
 
@@ -62,8 +62,17 @@ def command_line() -> Iterator[None]:
       interrupt = functools.partial(_interrupt, os.getpid())
       for number in (signal.SIGINT, signal.SIGTERM):
         stack.callback(signal.signal, number, signal.signal(number, interrupt))
+    stack.callback(_flush)
     stack.enter_context(_sentences())
     yield
+
+
+def _flush() -> None:
+  """Writes out what was printed, if it can be: else Python's end would print a traceback."""
+  try:
+    sys.stdout.flush()
+  except OSError:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class _Loop(asyncio.SelectorEventLoop):
@@ -93,8 +102,9 @@ def _interrupt(process: int, number: int, frame: types.FrameType | None) -> None
 def _sentences():
   try:
     yield
-  except BrokenPipeError:  # the program that reads our output has ended
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.stdout.flush()
+  except BrokenPipeError:
+    pass  # the program that reads our output has ended
   except (InputError, OSError, KeyboardInterrupt) as error:
     sentence, code = farewell(error)
     print(printable(sentence), file=sys.stderr)
@@ -162,10 +172,18 @@ def _unraisable(args):
     sys.__unraisablehook__(args)
 
 
+class _Parser(argparse.ArgumentParser):
+  """A parser that ends as command_line does where nobody reads its help."""
+
+  def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+    _flush()
+    super().exit(status, message)
+
+
 def command_parser(command: str, about: str, **settings: Any) -> argparse.ArgumentParser:
   """The parser of `python -m bert_jax.COMMAND`, described by a docstring's first paragraph."""
-  settings |= {'description': about.partition('\n\n')[0], 'allow_abbrev': False}
-  return argparse.ArgumentParser(f'python -m bert_jax.{command}', **settings)
+  settings.setdefault('description', about.partition('\n\n')[0])
+  return _Parser(f'python -m bert_jax.{command}', allow_abbrev=False, **settings)
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:

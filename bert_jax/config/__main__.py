@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from ml_collections import ConfigDict
 
 from bert_jax import sharding
-from bert_jax.command_line import command_line
+from bert_jax.command_line import command_line, command_parser
 from bert_jax.config import SHARED, defaults, flatten, load, timeline_of, why_none_begins
 from bert_jax.errors import InputError
 from bert_jax.field import Field
@@ -98,7 +98,7 @@ def _filled(text: str, indent: int) -> str:
 
 if __name__ == '__main__':
   settings = dict(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser = argparse.ArgumentParser('python -m bert_jax.config', allow_abbrev=False, **settings)
+  parser = command_parser('config', __doc__, **settings)
   parser.add_argument('--config', default='', metavar='FILE[:ARGS]', help='may stand alone first')
   parser.add_argument('--find', default='', metavar='WORDS', help='only fields that are about them')
   on_tpus = 'check too that mesh, batch and model fit on N devices of TPUs (chips; of v2, v3 cores)'

@@ -35,7 +35,7 @@ import numpy as np
 
 from bert_jax import hosts
 from bert_jax.buckets import Bucket
-from bert_jax.command_line import command_line
+from bert_jax.command_line import command_line, command_parser
 from bert_jax.copies import cache_folder
 from bert_jax.errors import InputError, log, printable, writing
 from bert_jax.files import Path, write_npy
@@ -58,8 +58,8 @@ for _task, _prediction in PREDICTIONS.items():
 
 
 def parser() -> argparse.ArgumentParser:
-  raw, name = argparse.RawDescriptionHelpFormatter, 'python -m bert_jax.predict'
-  out = argparse.ArgumentParser(name, None, __doc__, formatter_class=raw, allow_abbrev=False)
+  raw = argparse.RawDescriptionHelpFormatter
+  out = command_parser('predict', __doc__, description=__doc__, formatter_class=raw)
   add = out.add_argument
   add('--model', required=True, help="a run's workdir, or a Hugging Face folder")
   add('--task', default='', help=f'{", ".join(PREDICTIONS)}; default: what it can do')

@@ -10,7 +10,6 @@ import sys
 import types
 from collections import Counter
 from pathlib import Path
-from unittest import mock
 
 import jax
 import numpy as np
@@ -403,9 +402,10 @@ def test_a_full_disk_is_told_and_a_reader_that_has_ended_is_none(
   with pytest.raises(SystemExit) as stopped:
     main(model_folder, '--input', tmp_path / 'in.txt', '--output', '/dev/full')
   assert stopped.value.code == 3 and '/dev/full' in capsys.readouterr().err
-  with open(tmp_path / 'out', 'w') as out:
-    ended = types.SimpleNamespace(fileno=out.fileno, write=mock.Mock(side_effect=BrokenPipeError))
-    monkeypatch.setattr(sys, 'stdout', ended)
+  read, write = os.pipe()
+  os.close(read)
+  with open(write, 'w') as out:
+    monkeypatch.setattr(sys, 'stdout', out)
     main(model_folder, '--input', tmp_path / 'in.txt')
   assert 'cannot be written' not in capsys.readouterr().err
 

@@ -37,7 +37,7 @@ from running import (
 
 from bert_jax import config as c
 from bert_jax import evaluate, hosts, metrics, optim, tokenizers
-from bert_jax.command_line import command_line
+from bert_jax.command_line import command_line, command_parser
 from bert_jax.config import InputError
 from bert_jax.rows.batches import Batches
 from bert_jax.run import evaluation, initialization, setup
@@ -459,6 +459,29 @@ def test_mistakes_are_one_sentence_and_leave_no_workdir(corpus_file, tmp_path, o
     train(small_pretrain(corpus_file, overrides), tmp_path / 'run')
   assert '\n' not in str(caught.value)
   assert not (tmp_path / 'run').exists()
+
+
+def test_a_program_ends_quietly_if_nobody_reads_its_output(monkeypatch, capsys):
+  """Also one that prints little, which Python holds back up to the end; an error keeps its code."""
+
+  def fails():
+    print('a table')
+    raise InputError('there is no such folder.')
+
+  has_help = lambda: command_parser('train', 'About.').parse_args(['--help'])
+  for body, code in ((lambda: print('a table'), 0), (fails, 2), (has_help, 0)):
+    read, write = os.pipe()
+    os.close(read)
+    with monkeypatch.context() as patch, open(write, 'w') as out:  # which closing writes out
+      patch.setattr(sys, 'stdout', out)
+      try:
+        with command_line():
+          body()
+        ended = 0
+      except SystemExit as end:
+        ended = end.code
+      assert ended == code
+  assert capsys.readouterr().err == 'error: there is no such folder.\n'
 
 
 def test_the_command_line_says_it_in_one_line(capsys):

@@ -178,30 +178,35 @@ def test_hidden_states_are_those_of_predict(model, sentences):
 
 
 def test_of_a_sweep_all_runs_are_probed(tmp_path, monkeypatch, capsys, caplog):
-  """And means over its seeds are shown; of each run as it is asked for."""
-  for seed in range(3):
+  """And means over its seeds are shown; of each run as it is asked for. What is left out of the
+  sentences of all is said once."""
+  for seed in range(4):
     workdir(tmp_path / f'seed={seed}', [(500, 'eval', {'mlm': 4.0})], f'seed={seed}', 'steps=500')
   asked = []
 
   def run(args):
     asked.append((args.model, [*args.text]))
     args.text[:] = ['changed']
-    if args.model.endswith('2'):
+    if args.model.endswith('3'):
       raise InputError('it has no checkpoint')
     loss = {'losses': {'all': {'loss': 2.5 + len(asked)}}}
     (Path(args.model) / 'probe').mkdir()
     (Path(args.model) / 'probe' / '500.json').write_text(json.dumps(loss))
+    counts = {'sentences not used': 1200, 'unknown pieces': 7 if len(asked) == 1 else 0}
+    return [{'counts': {k: n for k, n in counts.items() if n}}]
 
   monkeypatch.setattr(probe, 'run', run)
   probe.main(['--model', str(tmp_path), '--text', 'a.txt'])
-  assert asked == [(str(tmp_path / f'seed={seed}'), ['a.txt']) for seed in range(3)]
+  assert asked == [(str(tmp_path / f'seed={seed}'), ['a.txt']) for seed in range(4)]
   out, said = capsys.readouterr()
-  assert 'seed=2 is left out: it has no checkpoint' in said + caplog.text
-  assert 'probe_loss' in out and '4.0000 ± 0.7071' in out
+  said += caplog.text
+  assert f'left out: {tmp_path}/seed=3: it has no checkpoint' in said
+  assert said.count('1,200 sentences not used') == 1 and f'{tmp_path}/seed=0: 7 unknown' in said
+  assert 'probe_loss' in out and '4.5000 ± 1.0000' in out
 
 
 @pytest.mark.parametrize(
-  'sound, sentence', [('0', 'seed=1 and 1 more are left out: no file'), ('-', 'error: no file')]
+  'sound, sentence', [('0', 'seed=1 and 1 more: no file'), ('-', 'error: no file')]
 )
 def test_what_keeps_runs_of_a_sweep_from_being_probed_is_said_once(
   sound, sentence, tmp_path, monkeypatch, capsys, caplog
@@ -212,6 +217,7 @@ def test_what_keeps_runs_of_a_sweep_from_being_probed_is_said_once(
   def run(args):
     if not args.model.endswith(sound):
       raise InputError('no file')
+    return [{'counts': {}}]
 
   monkeypatch.setattr(probe, 'run', run)
   code = 0

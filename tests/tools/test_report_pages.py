@@ -12,9 +12,12 @@ import statistics
 import xml.etree.ElementTree as ElementTree
 from unittest import mock
 
+import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import TextToPath
 from matplotlib.ticker import EngFormatter, FixedLocator
 from test_report import PRETRAIN, checkpoint_at, plan, workdir
 
@@ -180,6 +183,15 @@ def test_the_files_of_a_report(tmp_path):
     [rf'masked\_lm\_prob={x}', '5'] for x in (0.3, 0.15, 0.6)
   ]
   assert [len(row) for row in table] == 4 * [5]
+  # How wide it is, by the letters of TeX, which are some 6 % wider at this size.
+  roman = f'{matplotlib.get_data_path()}/fonts/ttf/cmr10.ttf'
+  roman, measure = FontProperties(fname=roman, size=8), TextToPath().get_text_width_height_descent
+  cells = (rows[1][0], rows[1][1] * 5, rows[1][2], f'{rows[1][4]} + 0.0000', 'corrected')
+  wide = 1.06 * sum(measure(x.replace('±', '+'), roman, False)[0] for x in cells) + 30
+  said = int(re.search(r'% About (\d+) pt wide', files['table.tex'])[1])
+  assert (
+    said == pytest.approx(wide, rel=0.06) and r'\setlength{\tabcolsep}{3pt}' in files['table.tex']
+  )
   difference, half = (float(x) for x in table[2][3].replace('$', '').split('\\pm'))
   low, high = map(float, rows[1][5].split(' to '))
   assert difference == float(rows[1][4]) and half == pytest.approx((high - low) / 2, abs=1e-4)
@@ -434,8 +446,14 @@ def test_a_picture_for_a_column_is_whole_and_no_higher_than_a_page(tmp_path):
   figure.draw_without_rendering()
   end = figure.axes[0].xaxis.label.get_window_extent().x1
   assert figure.axes[0].bbox.width < 100 and end <= figure.bbox.x1
-  heights = [report_figures.new(n, 2.4, 3.25)[0].get_figheight() for n in (1, 2, 4)]
-  assert heights == pytest.approx([2.8, 5.2, 7.9])
+  heights = [report_figures.new(n, 2.4, 3.25)[0].get_figheight() for n in (1, 2, 3, 4, 9)]
+  assert heights == pytest.approx([2.8, 5.2, 7.6, 5.2, 7.9])
+  figure = report_figures.several(panel, [('mlm', 'step')] * 5, 2.0, 3.25)
+  figure.axes[0].set_xlim(51, 520)
+  figure.draw_without_rendering()
+  ticks = [x for x in figure.axes[0].get_xticklabels() if x.get_text() and x.get_visible()]
+  ends = [x for tick in ticks for x in tick.get_window_extent().intervalx]
+  assert len(ticks) > 1 and ends == sorted(ends)  # none is over another
   assert report_figures.new(1, 20, 3.25)[0].get_figheight() == 20.4  # of 60 arms
   panel.arms[1].label = 'masked_lm_prob=0.15, policy=whole-word'
   figure = report_figures.finals(panel, 'mlm', report_figures.WIDTHS['-column'])
@@ -572,6 +590,11 @@ def test_one_table_of_a_sweep_and_its_tasks_and_what_probes_found(tmp_path, caps
   assert (tmp_path / 'out' / 'report.md').read_text().startswith('# S\n')
   for name in ('report.md', 'table.tex', 'report.html'):
     assert all(x in (tmp_path / 'out' / name).read_text() for x in ('S-sst2', 'CoLA'))
+  # In LaTeX a task and a p take a line each, so that the table is no wider than a page.
+  latex = (tmp_path / 'out' / 'table.tex').read_text()
+  two = lambda *x: rf'\begin{{tabular}}[t]{{@{{}}l@{{}}}}{x[0]} \\ {x[1]}\end{{tabular}}'
+  assert two('accuracy', '(CoLA)') + r' \\' in latex
+  assert re.search(r'\$\\pm\$ 0.0200 \\\\ p 0[.\d]+\\end{tabular}', latex)
   assert '<h2>All sweeps</h2>' in (tmp_path / 'out' / 'report.html').read_text()
   (panel,) = report.read(tmp_path / 'S').panels
   assert panel.metrics == ['mlm', 'probe_loss', 'probe_tags_accuracy']

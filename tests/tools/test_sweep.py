@@ -176,6 +176,12 @@ def test_one_factor_at_a_time_around_a_baseline():
   assert arms['baseline'] == {'batch_size': '64', 'optimizer.beta1': '0.8'}
   assert list(arms) == ['baseline', 'optimizer.beta1=0.9', 'batch_size=16', 'batch_size=32']
   assert arms['batch_size=16'] == {'batch_size': '16', 'optimizer.beta1': '0.8'}
+  # Epochs that are given are exact, those of the baseline too, which has 3, else of 100 steps.
+  spec, both = 'configs/finetune.py:task=sst2', {'min_steps': '0', 'epochs': '2'}
+  expected = {'baseline': {'min_steps': '0'}, 'epochs=2': both}
+  assert sweep_grid.arms_of(spec, ['epochs=3,2'], '')[0] == expected
+  arms, _ = sweep_grid.arms_of(spec, ['epochs=3,2'], '', overrides=['--config.min_steps=7'])
+  assert arms == {'baseline': {}, 'epochs=2': {'epochs': '2'}}
   for wrong, said in (
     ('batchsize=64', 'did you mean'),
     ('batch_size=16,32', 'has several values'),
@@ -371,11 +377,32 @@ def test_the_flops_of_a_run_are_those_of_the_model_that_it_starts_from(tmp_path)
   assert run.config.steps == 7
 
 
-def test_a_sweep_joins_the_earlier_one_in_its_folder(tmp_path, capsys, monkeypatch):
-  """Its arms are added, and the baseline stays unless --baseline names another."""
+def test_a_folder_belongs_to_one_sweep_at_a_time(tmp_path, capsys):
+  command = f'--config {PRETRAIN} --workdir {tmp_path} --seeds 1'.split()
+  with lock.held(tmp_path):
+    for more in ([], ['--print']):
+      code, said, log = swept(capsys, *command, *more)
+      assert code == lock.Busy.code and f'{tmp_path} is in use: process ' in log and not said
+  # A sweep that was killed leaves its lock, which holds nobody up.
+  code = f'import os, time\nfrom bert_jax.workdir import lock\nwith lock.held({str(tmp_path)!r}):'
+  subprocess.run([sys.executable, '-c', f'{code} os.kill(os.getpid(), 9)'], cwd=ROOT)
+  assert (tmp_path / lock.NAME).read_text() and not (tmp_path / records.SWEEP).exists()
+  code, said, log = swept(capsys, *command, '--print')
+  assert not code and said.count('bert_jax.train') == 1 and 'waiting' not in log
+
+
+def test_a_sweep_joins_the_earlier_one_in_its_folder(tmp_path, capsys, caplog, monkeypatch):
+  """Its arms are added, and the baseline stays unless --baseline names another; of a plan none of
+  whose runs has begun nothing stays."""
   root = tmp_path / 'S'
   joined = lambda vary, *more: planned(root, '--seeds', '1', '--vary', vary, *more)[1]
+  assert joined('batch_size=16,8')['baseline'] == 'batch_size=16'
+  again = joined('batch_size=8,17')
+  assert again['baseline'] == 'batch_size=8' and len(again['runs']) == 2
+  assert 'has not begun is left out: batch_size=16,seed=0\n' in caplog.text
   assert joined('batch_size=16', '--baseline', '')['baseline'] == 'baseline'
+  for name in ('baseline', 'batch_size=16'):
+    (root / f'{name},seed=0').mkdir()
   again = joined('optimizer.beta1=0.8')
   assert again['baseline'] == 'baseline' and len(again['runs']) == 3
   monkeypatch.setattr(sweep, 'show', lambda *_: None)
@@ -434,7 +461,8 @@ def test_the_expected_time_counts_starts_epochs_and_evaluations(monkeypatch, tmp
   facts = Facts(data=data, flops_per_step=flops, compile_seconds=4.0)
   there = Run(tmp_path, runs[0].config, {}, '', facts, points=(Point(4, 'train', {'steps': 4}),))
   monkeypatch.setattr(sweep_jobs, 'tried', lambda run, count: (there, 2.0, 9.0))
-  found, _ = sweep.times(runs, tmp_path, 1)
+  found, how = sweep.times(runs, tmp_path, 1)
+  assert how == 'a trial of batch_size=8,seed=0: 9 s to start, 0.5 s a step, 3 s to evaluate'
   # 46 and 23 steps of 8 and 16 rows; five and three evaluations of 2 batches, and one of 7 and 4.
   one, two = 46 + (5 * 2 + 7) / 3, 23 + (3 * 2 + 4) / 3
   each = [9 + 0.5 * one, 5 + 0.5 * one, 9 + 0.5 * two * 2, 5 + 0.5 * two * 2]
@@ -661,6 +689,19 @@ def test_how_a_run_ended_is_its_exit_code_and_the_last_line_that_it_printed(
   assert {x.state for x in sweep_jobs.run_all(jobs, tmp_path, 1).values()} == {'done'}
   assert '1 of 4 runs are done already' in caplog.text
   assert given[4:] == ['b', 'c', 'd']
+
+
+def test_a_file_that_is_missing_is_told_before_the_first_run(tmp_path, monkeypatch, capsys):
+  monkeypatch.setattr(sweep_jobs, 'started', lambda *_: pytest.fail('a run'))
+  (tmp_path / 'a.txt').write_text('A text.')
+  command = f'--config {PRETRAIN} --workdir {tmp_path}/S --seeds 2 --vary'.split()
+  for vary, said in (
+    (f'data.train={tmp_path}/a.txt,{tmp_path}/b.txt', 'b.txt does not exist; give a file'),
+    (f'data.eval=,{tmp_path}/*.csv', 'no file matches'),
+    ('tokenizer.path=,v.txt', 'tokenizer.path=v.txt is no file'),
+  ):
+    code, _, log = swept(capsys, *command, vary, '--config.steps=4')
+    assert code == 2 and said in log and vary.partition('=')[0] in log, log
 
 
 def test_a_sweep_that_is_stopped_lets_its_runs_save_themselves(tmp_path, monkeypatch):

@@ -174,10 +174,13 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
     log.warning('checkpoint %s is left out: %s', which, sentence)
   if not results:
     raise InputError(f'no checkpoint of {args.model} can be read; the reasons stand above.')
-  for kind, n in results[-1]['counts'].items():
-    log.info('%s %s', f'{n:,}', kind)
   write_whole(out / 'table.txt', '\n'.join(table(results)) + '\n')
   return results
+
+
+def counts_of(results: Sequence[Mapping[str, Any]]) -> list[str]:
+  """Lines on what the last of some results left out or cut."""
+  return [f'{n:,} {kind}' for kind, n in results[-1]['counts'].items()]
 
 
 def run_all(args: argparse.Namespace) -> None:
@@ -185,18 +188,22 @@ def run_all(args: argparse.Namespace) -> None:
   lies in its folder."""
   if args.out:
     raise InputError(f'{args.model} holds several runs, which keep their results; leave out --out.')
-  runs, failed = records.below(args.model)[0], defaultdict(list)
+  runs, failed, counted = records.below(args.model)[0], defaultdict(list), defaultdict(list)
   for number, found in enumerate(runs, 1):
     log.info('%s (%d of %d)', found.path, number, len(runs))
     try:
-      run(argparse.Namespace(**copy.deepcopy(vars(args)) | {'model': str(found.path)}))
+      own = argparse.Namespace(**copy.deepcopy(vars(args)) | {'model': str(found.path)})
+      for line in counts_of(run(own)):
+        counted[line].append(found.path)
     except InputError as error:
       failed[str(error)].append(found.path)
-  for sentence, (first, *others) in failed.items():
-    if 1 + len(others) == len(runs):
+  which = lambda paths: f'{paths[0]}' + f' and {len(paths) - 1} more' * (len(paths) > 1)
+  for sentence, paths in failed.items():
+    if len(paths) == len(runs):
       raise InputError(sentence)
-    which = f'{first} and {len(others)} more are' if others else f'{first} is'
-    log.warning('%s left out: %s', which, sentence)
+    log.warning('left out: %s: %s', which(paths), sentence)
+  for line, paths in counted.items():
+    log.info('%s', line if len(paths) == len(runs) else f'{which(paths)}: {line}')
   for panel in report.read(args.model).panels:
     for name in (name for name in panel.metrics if name.startswith('probe_')):
       table = tables.main_table(dataclasses.replace(panel, metrics=[name]))
@@ -233,7 +240,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     if not is_one and [*folder.glob(f'*/{contents.CONFIG}')]:
       run_all(args)
     else:
-      print('\n'.join(table(run(args))))
+      results = run(args)
+      for line in counts_of(results):
+        log.info('%s', line)
+      print('\n'.join(table(results)))
 
 
 if __name__ == '__main__':

@@ -107,7 +107,8 @@ def draw_curves(axis: 'Axes', panel: Panel, metric: str, along: str) -> None:
   axis.set(xlabel=ALONG[along], ylabel=plain(panel.named(metric)))
   if axis.get_xlim()[1] >= 10_000:
     axis.xaxis.set_major_formatter(EngFormatter())  # 250 k
-  axis.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+  ticks = min(5, int(3.3 * axis.bbox.width / axis.figure.dpi))
+  axis.xaxis.set_major_locator(MaxNLocator(ticks, steps=[1, 2, 5, 10]))
 
 
 def draw_lengths(axis: 'Axes', panel: Panel, metric: str, lengths: Sequence[str]) -> None:
@@ -139,11 +140,13 @@ def add_legend(figure: 'Figure | SubFigure', axis: 'Axes') -> None:
 
 
 def new(count: int, height: float, width: float) -> tuple['Figure', list['Axes']]:
-  """Makes (a figure, its axes in rows of two or three, or of one in a column of text). height: of a
-  row, in inches, or less where many rows would not fit a page."""
+  """Makes (a figure, its axes in rows of two or three; in a column of text of one, or of two if
+  they are many). height: of a row, in inches, or less where many rows would not fit a page."""
   from matplotlib.figure import Figure
 
-  columns = {1: 1, 2: 2, 4: 2}.get(count, 3) if width > WIDTHS['-column'] else 1
+  columns = {1: 1, 2: 2, 4: 2}.get(count, 3)
+  if width == WIDTHS['-column']:
+    columns = 1 if count <= 3 else 2
   rows = -(-count // columns)
   height = min(height, max(LOWEST, HIGHEST / rows)) if rows > 1 else height
   figure = Figure(figsize=(width, height * rows + 0.4), layout='constrained')

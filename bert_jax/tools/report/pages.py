@@ -3,7 +3,7 @@
 import html
 import io
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from bert_jax import files
@@ -33,6 +33,8 @@ METHOD = (
   'examples.'
 )
 SHORT = 30  # letters of a cell that stand on one line
+LETTER, APART = 4.2, 3  # points: a letter of footnotesize is wide, columns are apart (twice)
+ROOM = 'A column of two (table) has some 240, both (table*) 450 to 500; --label shortens names.'
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 1100px; margin: 2em auto;
        padding: 0 1em; }
@@ -189,23 +191,38 @@ def markdown(report: Report, title: str, pictures: Pictures) -> str:
 
 
 def latex(report: Report) -> str:
-  """The text of table.tex: a table of each panel, narrow enough for a column of text."""
-  out, line = [r'% Needs \usepackage{booktabs}.'], lambda row: ' & '.join(map(tex, row)) + r' \\'
-  about = lambda title: f'% {title}. {METHOD}'.replace('’', "'").replace('\n', ' ')
+  """The text of table.tex: a table of all panels, if there are several, and one of each."""
+  out, each = [r'% Needs \usepackage{booktabs}.'], []
   if len(report.panels) > 1:
     every = tables.overview(report, notes := [])
-    begin = rf'\begin{{tabular}}{{lr{"l" * len(report.panels)}}}'
-    out += [about(every.title), r'{\small', begin, r'\toprule', line(every.header), r'\midrule']
-    out += [*map(line, every.rows), r'\bottomrule', r'\end{tabular}']
-    out += [*(r'\par ' + tex(note) for note in notes), '}', '']
+    each.append((every.title, every.header, every.rows, notes))
   for panel in report.panels:
-    rows, notes = tables.narrow(panel)
     title = report_arms.readable([tables.main_table(panel).title])[0]
-    out.append(about(title))
-    out += [r'{\small', r'\begin{tabular}{lrlll}', r'\toprule', line(tables.NARROW), r'\midrule']
-    out += [*map(line, rows), r'\bottomrule', r'\end{tabular}']
-    out += [*(r'\par ' + tex(note) for note in notes), '}', '']
+    each.append((title, tables.NARROW, *tables.narrow(panel)))
+  for title, header, rows, notes in each:
+    out.append(f'% {title}. {METHOD}'.replace('’', "'").replace('\n', ' '))
+    out += [*tabular(header, rows), *(r'\par ' + tex(note) for note in notes), '}', '']
   return '\n'.join(out)
+
+
+def tabular(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+  """Yields the lines of a table in LaTeX, after a comment that says how wide it is; in a group that
+  its caller closes."""
+  columns = zip(header, *rows)
+  letters = [max(len(line) for cell in cells for line in cell.split('\n')) for cells in columns]
+  points = LETTER * sum(letters) + 2 * APART * len(letters)
+  yield f'% About {points:.0f} pt wide. {ROOM}'
+  line = lambda row: ' & '.join(map(lines_of, row)) + r' \\'
+  yield rf'{{\footnotesize\setlength{{\tabcolsep}}{{{APART}pt}}'
+  yield from (rf'\begin{{tabular}}{{lr{"l" * (len(letters) - 2)}}}', r'\toprule', line(header))
+  yield from (r'\midrule', *map(line, rows), r'\bottomrule', r'\end{tabular}')
+
+
+def lines_of(text: str) -> str:
+  """A cell in LaTeX, of one line or several."""
+  first, *others = re.split(',?\n', text)
+  cell = r' \\ '.join(map(tex, (first, *others)))
+  return rf'\begin{{tabular}}[t]{{@{{}}l@{{}}}}{cell}\end{{tabular}}' if others else cell
 
 
 def tex(text: str) -> str:

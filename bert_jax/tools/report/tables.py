@@ -16,7 +16,8 @@ from bert_jax.tools.report.statistics import FEWEST
 
 DIFFERENCE = 'difference', '95 % interval of it', 'p', 'p, corrected'
 HEADER = ('arm', 'seeds', 'mean ± sd', '95 % interval', *DIFFERENCE)
-NARROW = ('arm', 'seeds', 'mean ± sd', 'difference ± 95 %', 'p, corrected')  # the columns in LaTeX
+# The columns in LaTeX. A line end in a cell is one there, and a blank elsewhere.
+NARROW = ('arm', 'seeds', 'mean ± sd', 'difference\n± 95 %', 'p,\ncorrected')
 MARKS = '†‡§¶'  # one for each different note below a table in LaTeX
 SCORES = 'Other scores, mean ± standard deviation'
 UNTESTED = 'The baseline collapsed, so nothing is tested.'
@@ -57,10 +58,10 @@ def overview(report: Report, notes: list[str] | None = None) -> Table:
   for number, panel in enumerate(report.panels):
     folders = sorted({run.path.parent.name for run in panel.runs})
     folder = ', '.join(panel.words.get(folder, folder) for folder in folders)
-    titles.append(f'{panel.named(panel.metrics[0])} ({folder})')
+    titles.append(f'{panel.named(panel.metrics[0])}\n({folder})')
     for row in panel.rows(panel.metrics[0]):
       p = row.difference.corrected if row.difference else None
-      shown = mean_of(row, notes) + ('' if p is None else f', p {probability(p)}')
+      shown = mean_of(row, notes) + ('' if p is None else f',\np {probability(p)}')
       arms.setdefault(row.label, {})[number] = str(len(row.values)), shown
   rows = []
   for name, by_panel in arms.items():

@@ -109,23 +109,33 @@ def other_evaluations(runs: Sequence[Run]) -> list[str]:
 def content_of(
   root: Path, runs: Sequence[Run], baseline: str, args: argparse.Namespace
 ) -> dict[str, Any]:
-  """The content of sweep.json, with earlier runs. InputError if one of these had another config, or
-  if a new one cannot begin."""
+  """The content of sweep.json, with the earlier runs that have begun: of a plan that was only
+  printed, perhaps with a slip, nothing stays. InputError if one of these had another config, or if
+  a new one cannot begin."""
   path, sweep = root / records.SWEEP, records.read_sweep(root)
   if sweep and any(fault.startswith(str(path)) for fault in sweep.faults):
     raise InputError(f'{path} is damaged; remove it: the same command writes it anew.')
-  earlier, before = (sweep.runs, sweep.baseline) if sweep else ({}, '')
+  begun, gone = {}, []
+  now = {run.folder: {'arm': run.arm, 'spec': run.spec, 'fields': run.fields} for run in runs}
+  for name, was in sweep.runs.items() if sweep else ():
+    if records.read_outcome(root, name).state or files.exists(root / name):
+      begun[name] = was
+    elif name not in now:
+      gone.append(name)
+  before = sweep.baseline if sweep and begun else ''
   for run in runs:
     if not files.exists(root / run.folder / contents.CONFIG):
       if sentence := config_lib.why_none_begins(run.config):
         raise InputError(f'{run.folder}: {sentence}')
-    elif was := earlier.get(run.folder):
+    elif was := begun.get(run.folder):
       _check_same(root / run.folder, run, was)
+  if gone:
+    more = f' and {len(gone) - 1} more' * (len(gone) > 1)
+    log.warning('%s: what was planned and has not begun is left out: %s%s', path, gone[0], more)
   kept = before if before and args.baseline is None else baseline
   if before and baseline not in ('', before):
     log.warning('%s keeps its baseline, %s (report --baseline names another)', root, kept)
-  now = {run.folder: {'arm': run.arm, 'spec': run.spec, 'fields': run.fields} for run in runs}
-  both = {name: run._asdict() for name, run in earlier.items()} | now
+  both = {name: run._asdict() for name, run in begun.items()} | now
   return {'config': args.config, 'baseline': kept, 'runs': both}
 
 
@@ -183,7 +193,7 @@ def times(runs: Sequence[Run], root: Path, processes: int) -> tuple[Mapping[str,
   if not (steps_done := sweep_jobs.steps_of(there)):
     return sure, f'{how}, has no line of metrics yet'
   rows, held = (there.facts.split(name).rows for name in ('train', 'eval'))
-  by_arm, per_flop = {}, None
+  by_arm, evaluating, per_flop = {}, {}, None
   for arm, config in {run.arm: run.config for run in (first, *runs)}.items():
     if not (steps := config_lib.step_count(config, rows)):
       continue  # run.json, which says how many rows there are, is missing or damaged
@@ -193,8 +203,10 @@ def times(runs: Sequence[Run], root: Path, processes: int) -> tuple[Mapping[str,
     part = min(config.eval.batches or all_rows, all_rows)
     batches = -(-steps // every) * part + (all_rows if part < all_rows else 0)
     total, before = (timeline.flops_before(n, flops) for n in (steps, steps - 1))
-    by_arm[arm] = start + (total + batches * (total - before) / 3) * per_flop
-  how = f'{how}: {start:.0f} s to start, {seconds / steps_done:.2g} s a step, and evaluations'
+    evaluating[arm] = batches * (total - before) / 3 * per_flop  # without gradients
+    by_arm[arm] = start + total * per_flop + evaluating[arm]
+  of_evals = sweep_jobs.duration(evaluating.get(first.arm, math.nan))
+  how += f': {start:.0f} s to start, {seconds / steps_done:.2g} s a step, {of_evals} to evaluate'
   firsts = {run.arm: run for run in reversed(runs)}
   compiling = there.facts.compile_seconds or 0.0
   later = lambda run: compiling * (run is not firsts[run.arm])
@@ -271,20 +283,21 @@ def main(argv: Sequence[str] | None = None) -> None:
       raise InputError('--jobs, --random, --tokens and --flops are not negative.')
     runs, baseline = planned(args, overrides)
     root, processes = Path(args.workdir).expanduser(), args.jobs or arguments.cores()
-    content = content_of(root, runs, baseline, args)
-    if args.print:
-      write(root, content)  # for the report, and for --from
-      print('\n'.join(command_of(run, root) for run in runs))
-      return
-    if baseline and content['baseline'] == baseline and args.baseline is None:
-      log.info('the baseline is %s, the first arm (--baseline names another)', content['baseline'])
-    if fields := other_evaluations(runs):
-      log.warning('the arms differ in %s: a report compares no losses', ', '.join(fields))
-    if args.dry_run:
-      show(runs, root, processes)
-      return
-    write(root, content)
-    train(runs, root, processes)
+    with contextlib.nullcontext() if args.dry_run else lock.held(root):
+      content = content_of(root, runs, baseline, args)
+      if args.print:
+        write(root, content)  # for the report, and for --from
+        print('\n'.join(command_of(run, root) for run in runs))
+        return
+      if baseline and content['baseline'] == baseline and args.baseline is None:
+        log.info('the baseline is %s, the first arm (--baseline names another)', baseline)
+      if fields := other_evaluations(runs):
+        log.warning('the arms differ in %s: a report compares no losses', ', '.join(fields))
+      if args.dry_run:
+        show(runs, root, processes)
+        return
+      write(root, content)
+      train(runs, root, processes)
 
 
 if __name__ == '__main__':

@@ -212,6 +212,9 @@ def _around(spec, axes, baseline, overrides, listed):
   if len(bases) > 1:
     raise InputError(f'--baseline {quoted(baseline)} has several values; a baseline has one.')
   (base,) = bases
+  is_exact = any(x.get('epochs', '').strip('0.') for x in itertools.chain(*axes))
+  if is_exact and 'min_steps' not in config_lib.names_of(overrides):
+    base = {'min_steps': '0'} | base  # as epochs have it that are given: compared like with like
 
   def load(arm: Arm) -> ConfigDict:
     file, fields = arguments_of(spec, arm, '0')

@@ -28,11 +28,12 @@ from ml_collections import ConfigDict
 from bert_jax import config as config_lib
 from bert_jax import files
 from bert_jax.copies import place, staged
-from bert_jax.errors import InputError, log
+from bert_jax.errors import InputError, about, log
 from bert_jax.files import Path
 from bert_jax.metrics import to_json
 from bert_jax.tasks import TASKS
-from bert_jax.text.files import json_of
+from bert_jax.text import files as text_files
+from bert_jax.tokenizers import run_tokenizer
 from bert_jax.tools.sweep import child
 from bert_jax.tools.sweep.arms import Run
 from bert_jax.workdir import recorded, records
@@ -153,11 +154,29 @@ def _ask_to_end(process: subprocess.Popen) -> None:
       process.stdin.close()
 
 
+def check_files(runs: Sequence[Run]) -> None:
+  """InputError if the data or the vocabulary of a run is not there, which else each would find."""
+  known = set()
+  for run in runs:
+    config, languages = run.config, TASKS[run.config.objective].card(run.config).languages
+    for name in ('train', 'eval'):
+      if (key := (spec := config.data[name], languages)) in known:
+        continue
+      known.add(key)
+      with about(f'{run.folder}: data.{name}'):
+        for _, part in text_files.parts(spec, languages):
+          if part and not text_files.is_named(part):
+            text_files.expand(part)
+    with about(run.folder):
+      run_tokenizer.check_path(config)
+
+
 def run_all(runs: Sequence[Run], root: Path, processes: int) -> dict[str, Outcome]:
   """Trains all unfinished runs below a folder, even if some fail: {folder: how it ended}."""
   files.make_folder(root / LOGS)
   crew, threads = Crew(runs, root, processes), futures.ThreadPoolExecutor(processes)
   try:
+    check_files(crew.waiting)
     working = {threads.submit(crew.train, run) for run in crew.waiting}
     while working:
       done, working = futures.wait(working, 1.0, futures.FIRST_COMPLETED)
@@ -199,7 +218,7 @@ def so_far(folder: Path) -> tuple[recorded.Run, float, Mapping[str, float]]:
   """(what a run has recorded until now, seconds of its steps, where else its time has gone)."""
   there, names = records.read(folder), ('step_seconds', 'data_seconds')
   steps = sum(point.values.get(name) or 0.0 for point in there.training for name in names)
-  return there, steps, json_of(folder / records.SUMMARY).get('seconds', {})
+  return there, steps, text_files.json_of(folder / records.SUMMARY).get('seconds', {})
 
 
 def steps_of(there: recorded.Run) -> int:

@@ -129,7 +129,8 @@ def read_inputs(config: ConfigDict, workdir: Path, set_by_user: Collection[str] 
     log.info(said, rows, steps, steps * config.batch_size / rows, config.epochs)
   if config.epochs and steps < FEW_STEPS and not beginning.continues:
     epochs = math.ceil(1.05 * config.epochs * FEW_STEPS / steps)  # 1.05: a margin for other rows
-    advice = f'raise epochs (to {epochs}, say) and perhaps optimizer.learning_rate'
+    more = f'min_steps (to {FEW_STEPS}' if config.min_steps else f'epochs (to {epochs}'
+    advice = f'raise {more}, say) and perhaps optimizer.learning_rate'
     log.warning('%d steps are few to learn a task: with so little data, %s', steps, advice)
   parts = sources, batches, eval_batches
   out = Inputs(config, workdir, beginning, mesh, tokenizer, objective, *parts, steps, timeline)

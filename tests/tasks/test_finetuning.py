@@ -108,7 +108,7 @@ def test_a_run_on_few_rows_says_how_often_they_are_read(tmp_path, vocab, caplog)
   inputs = read_inputs(config, tmp_path / 'run')
   assert inputs.steps == 60
   said = 'the training data fill only 2 rows: min_steps=60 makes 120 epochs in place of 3 ('
-  assert said in caplog.text
+  assert said in caplog.text and 'raise min_steps (to 100, say)' in caplog.text
   contents.claim(tmp_path / 'run', inputs.config)
   path = tmp_path / 'run' / 'config.json'
   saved = json.loads(path.read_text())

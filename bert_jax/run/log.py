@@ -134,7 +134,7 @@ class Logger:
     skipped = tally.events.get('skipped_steps', 0)  # the schedule did not count them
     rate = {'learning_rate': float(run.rates[step - 1 - skipped])}
     self.writer.write(step, 'train', values | rate | speed | tally.counts(run.inputs.config))
-    is_one = [*run.inputs.objective.loss_weights.values()] == [1.0]  # then it is the loss
+    is_one = len(run.inputs.objective.loss_weights) == 1  # the loss, or in other units
     terms = {name: x for name, x in values.items() if name not in ('fill', 'loss' * is_one)}
     rows, size = run.inputs.timeline.rows_before, run.inputs.config.batch_size
     passes = run.inputs.passes(rows(step) + tally.skipped)

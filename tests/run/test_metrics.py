@@ -157,7 +157,7 @@ def test_a_line_says_where_a_run_stands_and_what_it_waits_for(changes, said, mon
   [
     ('pretrain', {'mlm': 1.0, 'nsp': 1.0}, 'loss 2.5  mlm 2.75 (0.75 below unigram)'),
     ('pretrain', {'mlm': 1.0}, 'mlm 2.75 (0.75 below unigram)'),  # it is the loss
-    ('pretrain', {'mlm': 0.5}, 'loss 2.5  mlm 2.75 (0.75 below unigram)'),
+    ('pretrain', {'mlm': 0.5}, 'mlm 2.75 (0.75 below unigram)'),  # half of it is
     ('finetune', {'mlm': 1.0}, 'mlm 2.75'),  # these rows are not all that the baseline is of
   ],
 )

@@ -91,7 +91,9 @@ def main(argv: Sequence[str] | None = None) -> None:
       check(args, args.task)
     columns = tuple(name.strip() for name in args.columns.split(',') if name.strip())
     if columns and not args.input:
-      raise InputError('--columns names those of a table; name its file with --input.')
+      raise InputError(
+        '--columns names those of a table, a file: --input FILE (stdin holds lines).'
+      )
     check_output(args.input, args.output)
     faults = Counter()
     asked = args.input, columns, faults, args.text_encoding

@@ -98,7 +98,7 @@ def test_a_mistake_leaves_all_files_as_they_were(
     ('--output none/x', '--output none/x cannot be written'),
     ('--input none.txt', 'none.txt cannot be read'),
     ('--input none.csv --columns a', 'none.csv does not exist'),
-    ('--columns text', '--columns names those of a table; name its file with --input'),
+    ('--columns text', '--columns names those of a table, a file: --input FILE'),
   ],
 )
 def test_a_mistaken_argument_is_told_before_anything_is_loaded(arguments, said, capsys):
@@ -189,7 +189,7 @@ def test_a_dash_is_stdin(model_folder, tmp_path, monkeypatch, capsys):
   main(model_folder, '--task', 'embed', '--input', '-', '--output', tmp_path / 'out.jsonl')
   assert len((tmp_path / 'out.jsonl').read_text().splitlines()) == 1
   asked = '--task', 'embed', '--input', '-', '--columns', 'text'
-  assert 'name its file with --input' in refused(capsys, model_folder, *asked)
+  assert 'a file: --input FILE (stdin holds lines)' in refused(capsys, model_folder, *asked)
 
 
 def test_a_row_goes_by_the_column_that_named_it_in_training(make_model):

@@ -26,7 +26,10 @@ from bert_jax.text.tables import Row, first_of
 from bert_jax.text.values import decimal_number
 
 EMBEDDED_EVAL_SHARE = 0.1  # the share of the modules that is held out
-FIELDS = 'table.text_column, pair_column, label_column, or table.columns if there is no header'
+FIELDS = (
+  'table.text_column, pair_column (a second text), label_column, '
+  'or table.columns if there is no header'
+)
 HINT = f'name one of these with {FIELDS}'
 SHOWING = 1000  # rows that show what stands between labels
 
@@ -111,6 +114,8 @@ def _read(config, split, problems):
         fault = f'it has no label in column {label_column!r} of {listed(row)}'
         if problems.lacks('a label', where, split, f'{fault}; name another with {FIELDS}'):
           continue
+      if label == ():
+        problems.note('with none of the labels (kept)', where)
       if not all(map(str.strip, texts)):
         problems.note('empty texts (kept)', where)
       number_of, any_text = number_of + 1, any_text or any(map(str.strip, texts))

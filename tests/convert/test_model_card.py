@@ -9,6 +9,7 @@ from released import made
 
 from bert_jax import config as config_lib
 from bert_jax.convert import model_card
+from bert_jax.tasks import TASKS
 from bert_jax.tools import convert
 from bert_jax.workdir import trained
 
@@ -255,3 +256,11 @@ def test_the_code_of_a_card_runs(tmp_path, monkeypatch, head):
   monkeypatch.chdir(tmp_path)
   code = re.findall(r'```python\n(.*?)```', (tmp_path / 'hf' / 'README.md').read_text(), re.DOTALL)
   exec(code[0], {})
+
+
+def test_a_card_says_of_which_of_two_labels_f1_is():
+  card = lambda task: TASKS['classification'].card(
+    config_lib.load(f'configs/finetune.py:task={task}', [])
+  )
+  assert card('qnli').trained_for == "`classification` (f1 is of 'not_entailment')"
+  assert card('mnli').trained_for == '`classification`'

@@ -41,7 +41,8 @@ def outputs_of(config, tokenizer):
   return source, {'logits': logits.astype(np.float32), 'example_ids': ids}
 
 
-def test_scores_are_those_of_scikit_learn(tmp_path, vocab, tokenizer):
+def test_scores_are_those_of_scikit_learn(tmp_path, vocab, tokenizer, caplog):
+  caplog.set_level('INFO', 'bert_jax')
   for labels, own in ((('0', '1'), 'f1'), (('a', 'b', 'c'), 'macro_f1')):
     path = table(tmp_path / 'dev.tsv', np.random.default_rng(1), 80, labels)
     config = finetune(vocab, path)
@@ -50,7 +51,10 @@ def test_scores_are_those_of_scikit_learn(tmp_path, vocab, tokenizer):
     gold = [line.split('\t')[1] for line in path.read_text().splitlines()[1:]]
     _, (logits,) = by_example(outputs, 'logits')
     predicted = [labels[k] for k in logits.argmax(-1)]
+    said = "f1 is of '1', the second of table.labels" in caplog.messages
+    assert said == (own == 'f1')
     average = {'average': 'binary', 'pos_label': '1'} if own == 'f1' else {'average': 'macro'}
+    caplog.clear()
     assert score[own] == pytest.approx(sklearn_metrics.f1_score(gold, predicted, **average))
     assert score['matthews'] == pytest.approx(sklearn_metrics.matthews_corrcoef(gold, predicted))
     assert score['classification_accuracy'] == np.mean(np.array(gold) == np.array(predicted))

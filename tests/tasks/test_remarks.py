@@ -123,9 +123,8 @@ def test_labels_are_counted_and_rare_ones_are_named(vocab, tmp_path, caplog):
     'all 12 labels are numbers and are taken as classes; table.regression=true learns them as '
     'numbers.'
   ]
-  assert len(about([f'{k}.5' for k in range(30)], 'table.eval_share=0.1')) == 1, (
-    'not that most are rare'
-  )
+  halves = [f'{k}.5' for k in (*range(30), 7)]
+  assert len(about(halves, 'table.eval_share=0.1')) == 1, 'not that most are rare'
   assert about([*[str(k % 13) for k in range(65)], '13'])[1] == (
     "labels with one example or none in training: '13'; give more examples, or put them under "
     'another label.'
@@ -135,11 +134,30 @@ def test_labels_are_counted_and_rare_ones_are_named(vocab, tmp_path, caplog):
   assert about(['a', 'b', 'a; b', 'b', 'a, c', 'a; b', 'a', 'a, c']) == [
     "classes that are several labels in one: 'a; b'; table.multi_label=true learns each by itself."
   ]
-  (alone,) = about([f'T-{k}' for k in range(20)], 'table.label_column=label')
-  assert alone.endswith('none can be learned; name another table.label_column than label.')
+  for many in ([f'T-{k}' for k in range(20)], [f'{k},5' for k in range(11)]):
+    with pytest.raises(InputError, match='no two rows have the same label .* no label can be lear'):
+      about(many, 'table.label_column=label')
   assert about('12345' * 4, 'table.regression=true') == about('1234' * 4) == []
   assert about(['a,b', 'b', '', 'a,b'], 'table.multi_label=true') == []
   assert 'labels: b 3, a 2' in caplog.messages
+  assert '1 with none of the labels (kept) (a.tsv:4)' in caplog.text
+
+
+def test_that_many_texts_are_cut_is_told_with_the_field_that_reads_more(vocab, tmp_path):
+  path = tmp_path / 'a.tsv'
+  settings = f'data.train={path}', f'tokenizer.path={vocab}', 'model.vocab_size=15'
+
+  def about(long, *more):
+    texts = (f'{WORDS[k % 10]} ' * (9 if k < long else 1) + f'\t{"ab"[k % 2]}\n' for k in range(40))
+    path.write_text('sentence\tlabel\n' + ''.join(texts))
+    return remarks_on('configs/finetune.py', *settings, *more)
+
+  cut = 'of the texts are cut at 10 tokens; if that matters, raise'
+  windows = 'table.long_texts=windows'
+  assert about(2, 'data.seq_length=10') == about(9) == []
+  assert about(3, 'data.seq_length=10') == [f'8% {cut} data.seq_length, or set {windows}.']
+  assert about(20, 'task.max_length=10') == [f'50% {cut} task.max_length, or set {windows}.']
+  assert about(20, 'task.max_length=10', windows) == []
 
 
 def test_it_is_said_that_weights_begin_random(vocab, tmp_path, caplog):

@@ -54,6 +54,7 @@ FIELDS = affecting({'rows'}, {
     allowed='[0, inf)', past=0.0, affects={'objective'}),
 })  # fmt: skip
 
+CUT = 0.05  # the share of the texts that may be cut without a remark
 
 # {table.pooling: what a released model calls it, see convert/families/record.py}.
 POOLED = {'cls': 'cls', 'pooled_mean': 'mean', 'late_mean': 'late'}
@@ -126,14 +127,27 @@ def stand_in(config: ConfigDict) -> ConfigDict:
 
 def remarks_on(config: ConfigDict, tokenizer: Tokenizer, sources: Mapping[str, Any]) -> list[str]:
   out = remarks.about_examples(config, tokenizer, task.texts(config), sources)
-  return out + label_sets.remarks(config, sources)
+  return out + label_sets.remarks(config, sources) + about_cuts(config, sources['train'])
+
+
+def about_cuts(config: ConfigDict, train: Any) -> list[str]:
+  """A remark if more than a few of the training texts are not read whole."""
+  if train.cut <= CUT * train.size:
+    return []
+  field = 'task.max_length' if config.task.max_length else 'data.seq_length'
+  in_windows = isinstance(train, Texts) and not config.table.pair_column
+  windows = ', or set table.long_texts=windows' * in_windows
+  fault = f'{train.cut / train.size:.0%} of the texts are cut at {labelled.limit(config)} tokens'
+  return [f'{fault}; if that matters, raise {field}{windows}.']
 
 
 def card(config: ConfigDict) -> Card:
   table = config.table
   long = 'windows' if table.long_texts == 'hierarchical' else table.long_texts
   number = table.label_column.split('|')[0] * table.regression
-  return Card(f'`{config.objective}`', bool(table.pair_column), table.multi_label, number, long)
+  positive, objective = label_sets.positive(table), f'`{config.objective}`'
+  objective += f' (f1 is of {positive!r})' if positive else ''
+  return Card(objective, bool(table.pair_column), table.multi_label, number, long)
 
 
 class Classify(OfHead):

@@ -93,8 +93,8 @@ def class_weights(table: ConfigDict) -> tuple[float, ...]:
   return tuple(float(weights.get(x, 1.0)) for x in names(table.labels)) if weights else ()
 
 
-def label_set(table: ConfigDict, found: Collection[str]) -> tuple[str, ...]:
-  """The label set of training data: the labels found in it, sorted."""
+def label_set(table: ConfigDict, found: Mapping[str, int]) -> tuple[str, ...]:
+  """The label set of training data: the labels found in it, sorted. found: how often each is."""
   labels = tuple(sorted(found))
   if len(labels) < 2:
     needs = 'classification needs two at least (for numbers set table.regression=true)'
@@ -102,6 +102,10 @@ def label_set(table: ConfigDict, found: Collection[str]) -> tuple[str, ...]:
   if len(labels) > MOST_LABELS:
     fault = f'column {table.label_column!r} holds {len(labels)} labels: {listed(labels, 3)}'
     raise InputError(f'{fault}; name another table.label_column or set table.regression=true.')
+  if len(labels) > NAMED and max(found.values()) == 1:
+    fault = f'no two rows have the same {table.label_column} ({listed(labels, 3)})'
+    fix = 'name another table.label_column or, for numbers, set table.regression=true'
+    raise InputError(f'{fault}, so that no label can be learned; {fix}.')
   if odd := [label for label in labels if '|' in label]:
     fault = f'label {quoted(odd[0])} has a | in it, which parts the spellings of a label'
     several = 'if these are several labels of a text, set table.multi_label=true'
@@ -193,6 +197,12 @@ def log_counts(config: ConfigDict, source: Any) -> None:
     log.info('labels: %s%s', shown, more)
 
 
+def positive(table: ConfigDict) -> str:
+  """The label whose F1 is reported, the second of two; '' if there are more, or several a text."""
+  labels = names(table.labels)
+  return labels[1] if len(labels) == 2 and not table.multi_label else ''
+
+
 def remarks(config: ConfigDict, sources: Mapping[str, Any]) -> list[str]:
   """Warnings about labels that are rare, or that may be quantities."""
   table, labels, out = config.table, names(config.table.labels), []
@@ -207,8 +217,6 @@ def remarks(config: ConfigDict, sources: Mapping[str, Any]) -> list[str]:
     return out  # quantities, and not the numbers of classes
   if rare:
     fix = 'give more examples, or put them under another label'
-    if len(rare) == len(labels) > NAMED:
-      fix = f'none can be learned; name another table.label_column than {table.label_column}'
     out.append(f'labels with one example or none in training: {listed(rare, NAMED)}; {fix}.')
   if 'eval' in sources:
     held = counted(sources['eval'], len(labels))

@@ -146,8 +146,9 @@ class Texts(Examples):
     numbers, labels = _chosen(config, prepared, problems)
     sizes = prepared.lengths().sum(1)
     sizes = sizes if len(numbers) == len(sizes) else sizes[numbers]
-    if cuts := int((sizes > room).sum()):
-      problems.counts[f'examples cut (longer than {limit} tokens)'] = cuts
+    self.cut = int((sizes > room).sum())
+    if self.cut:
+      problems.counts[f'examples cut (longer than {limit} tokens)'] = self.cut
     problems.counts['examples'] = len(sizes)
     per_example = {'labels': labels, 'weights': np.broadcast_to(np.float32(1), len(sizes))}
     digest = (prepared.meta['seal'], config.task.train_examples, room, long_texts)

@@ -20,7 +20,7 @@ import numpy as np
 from ml_collections import ConfigDict
 from scipy.special import expit
 
-from bert_jax.errors import InputError, listed, quoted
+from bert_jax.errors import InputError, listed, log, quoted
 from bert_jax.objectives.classification import Classification
 from bert_jax.rows.examples import by_example
 from bert_jax.rows.prepared_examples import Prepared, is_prepared
@@ -82,7 +82,8 @@ def objective(config: ConfigDict, tokenizer: Tokenizer, kind: type = Classificat
 
 class Texts(Scored):
   """The rows of labelled texts: [CLS] text [SEP] or [CLS] text [SEP] second text [SEP].
-  Each window of a text is an example; text_of [E]: the number of its text. tokens: of each text."""
+  Each window of a text is an example; text_of [E]: the number of its text. tokens: of each text.
+  cut: how many texts are not read whole."""
 
   def __init__(
     self, config: ConfigDict, tokenizer: Tokenizer, examples: Sequence[Example], problems: Problems
@@ -113,12 +114,13 @@ class Texts(Scored):
     limit, keep, parts, text_of = labelled.limit(config), config.table.long_texts, [], []
     pairs, most = len(sides) == 2, config.data.seq_length // limit
     room = limit - 2 - pairs * tokenizer.between
-    self.tokens = [sum(map(len, ids)) for ids in zip(*sides)]
+    self.tokens, self.cut = [sum(map(len, ids)) for ids in zip(*sides)], 0
     for i, ids in enumerate(zip(*sides)):
       kept = [ids]
       if self.tokens[i] > room:
         kept = cut(ids, room, keep)
-        what = 'in windows' if keep in ('windows', 'hierarchical') else 'cut'
+        whole = keep in ('windows', 'hierarchical')
+        what, self.cut = 'in windows' if whole else 'cut', self.cut + (not whole)
         problems.counts[f'examples {what} (longer than {limit} tokens)'] += 1
         if keep == 'hierarchical' and len(kept) > most:
           problems.counts[f'examples that lost their end (longer than {most} windows)'] += 1
@@ -173,7 +175,7 @@ class Texts(Scored):
       return {'micro_f1': f1('micro'), 'macro_f1': f1('macro'), 'subset_accuracy': alike}
     out = {'classification_accuracy': float(np.mean(np.array(gold) == np.array(predicted)))}
     if len(self.labels) == 2:
-      out['f1'] = f1('binary', pos_label=self.labels[1])
+      out['f1'] = f1('binary', pos_label=self.labels[1])  # see label_sets.positive
     else:
       out['macro_f1'] = f1('macro')  # over the labels that occur
     alone = len({*gold, *predicted}) == 1  # scikit-learn would warn
@@ -197,6 +199,8 @@ def rows(config: ConfigDict, tokenizer: Tokenizer, split: str, problems: Problem
     raise InputError(f'{fault}; name the table.')
   if split == 'train':
     label_sets.log_counts(config, out)
+  elif positive := label_sets.positive(config.table):
+    log.info('f1 is of %r, the second of table.labels', positive)
   return out
 
 

@@ -425,6 +425,19 @@ def test_colours_survive_grey_print():
   assert len(set(report_figures.MARKERS)) == len(set(report_figures.LINES)) == 8
 
 
+def test_an_arm_that_beats_no_guess_presses_no_other_into_a_corner(tmp_path):
+  """It stands at the edge with its mean, but as the baseline; near the others it is one of them."""
+  grid(tmp_path, {0.15: 4.0, 0.3: 4.5, 0.6: 9.0, 0.9: 6.2}, seeds=3)
+  found = report.read(tmp_path, baseline='masked_lm_prob=0.15')
+  (axis,) = report_figures.finals(found.panels[0], 'mlm', 6.75).axes
+  mean = found.panels[0].rows('mlm')[2].mean
+  assert mean > 8.5 and [x.get_text() for x in axis.texts] == [f'{mean:.4g} →', 'unigram']
+  assert 6.2 < axis.get_xlim()[1] < 7
+  found = report.read(tmp_path, baseline='masked_lm_prob=0.6')
+  (axis,) = report_figures.finals(found.panels[0], 'mlm', 6.75).axes
+  assert [x.get_text() for x in axis.texts] == ['unigram'] and axis.get_xlim()[1] > mean
+
+
 def test_no_legend_stands_under_an_empty_place(tmp_path):
   grid(tmp_path, {0.15: 4.0}, seeds=1)
   found = report.read(tmp_path)
@@ -585,7 +598,7 @@ def test_one_table_of_a_sweep_and_its_tasks_and_what_probes_found(tmp_path, caps
   assert header == ['arm', 'seeds', 'loss (S)', 'accuracy (S-sst2)', 'accuracy (CoLA)']
   assert [row[:2] for row in rows] == [[arms[0], '3'], ['30 %', '3']]
   for n, (first, second) in enumerate(values.values(), 2):
-    assert rows[0][n] == f'{first + 0.01:.4f} ± 0.0100'
+    assert rows[0][n] == f'{first + 0.01:.4f} ± 0.0100, baseline'
     assert rows[1][n].startswith(f'{second + 0.02:.4f} ± 0.0200, p ')
   assert (tmp_path / 'out' / 'report.md').read_text().startswith('# S\n')
   for name in ('report.md', 'table.tex', 'report.html'):

@@ -15,7 +15,7 @@ import numpy as np
 
 from bert_jax.tools.report import arms as report_arms
 from bert_jax.tools.report.curves import ALONG, Line, changes, curve, is_as_along_steps
-from bert_jax.tools.report.panels import Panel
+from bert_jax.tools.report.panels import Panel, Row
 from bert_jax.tools.report.statistics import interval, step_of, top_of
 from bert_jax.workdir import records
 from bert_jax.workdir.recorded import Run
@@ -111,6 +111,22 @@ def draw_curves(axis: 'Axes', panel: Panel, metric: str, along: str) -> None:
   axis.xaxis.set_major_locator(MaxNLocator(ticks, steps=[1, 2, 5, 10]))
 
 
+def draw_seeds(axis: 'Axes', row: Row, place: int, look: dict[str, Any]) -> None:
+  """Draws the line of an arm: a dot for each seed and their mean with its interval."""
+  values, mean = list(row.values.values()), statistics.fmean(row.values.values())
+  heights = np.linspace(0.12, 0.24, len(values)) + place
+  axis.plot(values, heights, 'o', color=look['color'], alpha=0.75, markersize=3, mew=0)
+  around = [[abs(end - mean)] for end in row.interval] if row.interval else None
+  axis.errorbar(mean, place - 0.08, xerr=around, capsize=3, markersize=6, elinewidth=1.6, **look)
+
+
+def draw_far(axis: 'Axes', mean: float, place: int, is_right: bool) -> None:
+  """Writes a mean outside an axis at its left or right edge, with an arrow."""
+  edge, side, text = (1, 'right', f'{mean:.4g} →') if is_right else (0, 'left', f' ← {mean:.4g}')
+  where, box = axis.get_yaxis_transform(), {'facecolor': 'white', 'linewidth': 0, 'pad': 1}
+  axis.text(edge, place, text, transform=where, ha=side, va='center', bbox=box)
+
+
 def draw_lengths(axis: 'Axes', panel: Panel, metric: str, lengths: Sequence[str]) -> None:
   """Draws the scores by length of text, for the runs that have them."""
   counts, beside = {}, panel.metrics
@@ -160,25 +176,32 @@ def new(count: int, height: float, width: float) -> tuple['Figure', list['Axes']
 
 
 def finals(panel: Panel, metric: str, width: float) -> 'Figure':
-  """Draws final values: a line for each arm with its seeds as dots, its mean and its interval."""
+  """Draws final values: a line for each arm with its seeds as dots, its mean and its interval. An
+  arm that beats no guess and is far from those that do has its mean as a text at the edge."""
   rows = [row for row in panel.rows(metric) if row.values]
   kept = {'break_long_words': False, 'break_on_hyphens': False}
   fill = lambda label: textwrap.fill(label, round(8 * width), **kept)  # at most half the width
   labels = [plain(fill(row.label)) for row in rows]
   high = max(0.32, *(0.06 + 0.15 * (1 + label.count('\n')) for label in labels))
   figure, (axis,) = new(1, 0.7 + high * len(rows), width)
-  for place, row in enumerate(rows):
-    look, values = looks(panel)[row.label], list(row.values.values())
-    mean, heights = statistics.fmean(values), np.linspace(0.12, 0.24, len(values)) + place
-    axis.plot(values, heights, 'o', color=look['color'], alpha=0.75, markersize=3, mew=0)
-    around = [[abs(end - mean)] for end in row.interval] if row.interval else None
-    axis.errorbar(mean, place - 0.08, xerr=around, capsize=3, markersize=6, elinewidth=1.6, **look)
+  lost = [row for row in rows if panel.is_unbeaten([row]) and row.label != panel.baseline]
+  lost = lost if len(lost) < len(rows) else []
+  draw = lambda row: draw_seeds(axis, row, rows.index(row), looks(panel)[row.label])
+  for row in rows:
+    if row not in lost:
+      draw(row)
     if row.label == panel.baseline:
-      axis.axvline(mean, color='0.6', linewidth=0.8, zorder=0)
+      axis.axvline(row.mean, color='0.6', linewidth=0.8, zorder=0)
   low, high = axis.get_xlim()
+  # What is further away would press all others into a corner.
+  is_near = lambda x: 2 * low - high < x < 2 * high - low
+  for row in lost:
+    if all(map(is_near, row.values.values())):
+      draw(row)
+    else:
+      draw_far(axis, row.mean, rows.index(row), row.mean > high)
   level = panel.level(metric)
-  # An outlier would press all others into a corner; the table has it.
-  if level and 2 * low - high < level.value < 2 * high - low:
+  if level and is_near(level.value):
     draw_level(axis, *level, upright=True)
   axis.set(yticks=range(len(rows)), yticklabels=labels)
   # In a column of text long labels leave less room than the name of a metric takes.
@@ -230,9 +253,11 @@ def alone(runs: Sequence[Run]) -> bool:
 
 
 def headline(panel: Panel, metric: str) -> str:
-  """A sentence on the arm that differs most from the baseline; '' if there is nothing to say."""
+  """A sentence on the arm that differs most from the baseline, but for arms that collapsed; '' if
+  there is nothing to say."""
   rows = panel.rows(metric)
-  differing = [(x, row.label) for row in rows if (x := row.difference)]
+  sound = [row for row in rows if row.values_without_collapsed]
+  differing = [(x, row.label) for row in sound if (x := row.difference)]
   if not differing or panel.is_unbeaten(rows):
     return ''
   most, label = max(differing, key=lambda pair: abs(pair[0].mean))

@@ -61,7 +61,10 @@ def overview(report: Report, notes: list[str] | None = None) -> Table:
     titles.append(f'{panel.named(panel.metrics[0])}\n({folder})')
     for row in panel.rows(panel.metrics[0]):
       p = row.difference.corrected if row.difference else None
-      shown = mean_of(row, notes) + ('' if p is None else f',\np {probability(p)}')
+      beside = (
+        'baseline' if row.label == panel.baseline else p is not None and f'p {probability(p)}'
+      )
+      shown = mean_of(row, notes) + (f',\n{beside}' if beside else '')
       arms.setdefault(row.label, {})[number] = str(len(row.values)), shown
   rows = []
   for name, by_panel in arms.items():
@@ -156,8 +159,8 @@ def notes(panel: Panel) -> Iterator[str]:
   yield f'Values are of the last evaluation of a run{best if may_stop else ""}.'
   if any(row.values_without_collapsed != row.values for row in rows):
     gone = [row.label for row in rows if row.values and not row.values_without_collapsed]
-    but = f', but for arms of which all did: {", ".join(gone)}' if gone else ''
-    yield f'Runs that collapsed, to one answer for every example, are in all means and tests{but}.'
+    but = f' but of arms of which all did: {", ".join(gone)}' if gone else ''
+    yield f'Collapsed runs (one answer for every example) are in all means, and in all tests{but}.'
   if few := [row.label for row in rows if 0 < len(row.values) < FEWEST]:
     yield f'No interval and no test of fewer than {FEWEST} seeds: {", ".join(few)}.'
   if none := [row.label for row in rows if not row.values]:

@@ -380,6 +380,7 @@ def test_a_number_stands_on_one_line_of_a_page_and_a_path_may_break():
   path = '/data/' + 'x' * report_pages.SHORT
   text = report_pages.html_table(tables.Table('t', ('a', 'p'), [(path, '0.4119, p 0.0001')]))
   assert re.findall('<td(.*?)>', text) == ['', ' class=whole']
+  assert '>/<wbr>data/<wbr>xx' in text and '>0.4119, p 0.0001<' in text
 
 
 def test_runs_that_start_from_those_of_their_seed_or_from_one_run_are_one_arm(

@@ -26,7 +26,7 @@ from bert_jax.errors import InputError
 from bert_jax.metrics import Level
 from bert_jax.tools.report import __main__ as report
 from bert_jax.tools.report import arms as report_arms
-from bert_jax.tools.report import curves, tables
+from bert_jax.tools.report import curves, panels, tables
 from bert_jax.tools.report import figures as report_figures
 from bert_jax.tools.report import pages as report_pages
 from bert_jax.tools.report import statistics as stats
@@ -374,6 +374,17 @@ def test_a_page_marks_the_row_of_the_baseline():
     lines = re.findall('<tr.*?</tr>', text)[1:]
     assert ['class="baseline"' in line for line in lines] == marked
     assert '>30 % &lt;b&gt;</td>' in lines[2]
+
+
+def test_the_longer_side_of_the_fields_in_which_arms_differ_goes_down_the_page():
+  arms = {'a': ('1', '2'), 'b': ('1', '3'), 'c': ('4', '3')}
+  found = panels.Report([], [], {}, {'x': (['f', 'g'], arms), 'y': ([], {'a': ()})}, [])
+  of_arms, empty = tables.differences(found)
+  assert of_arms.header == ('arm', 'f', 'g') and of_arms.rows[2] == ('c', '4', '3')
+  found.differences['x'] = ['f', 'g'], {'a': ('1', '2'), 'b': ('1', '3')}
+  of_fields, _ = tables.differences(found)
+  assert of_fields.header == ('field', 'a', 'b') and of_fields.rows[1] == ('g', '2', '3')
+  assert not empty.rows
 
 
 def test_a_number_stands_on_one_line_of_a_page_and_a_path_may_break():

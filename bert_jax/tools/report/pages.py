@@ -48,7 +48,7 @@ figure { margin: 1em 0; break-inside: avoid; } figure svg { max-width: 100%; hei
 figcaption, .note { color: #555; font-size: 90%; }
 .wide { overflow-x: auto; } li { overflow-wrap: anywhere; }
 @media print { body { margin: 0; max-width: none; font-size: 10pt; } .wide { overflow: visible; }
-  .whole { white-space: normal; } td { overflow-wrap: anywhere; }
+  .whole { white-space: normal; } table { font-size: 8pt; }
   h2, h3 { break-after: avoid; } tr { break-inside: avoid; } }
 """
 # The LaTeX commands for special characters.

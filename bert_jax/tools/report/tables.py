@@ -212,11 +212,15 @@ def _costs(panel: Panel) -> Table:
 
 
 def differences(report: Report) -> list[Table]:
-  """A table for each objective, with a row for each field in which its arms differ."""
-  return [
-    Table(objective, ('field', *values), list(zip(names, *values.values())))
-    for objective, (names, values) in report.differences.items()
-  ]
+  """A table for each objective of the fields in which its arms differ. Its rows are the arms where
+  these are more than the fields, else the fields."""
+  out = []
+  for objective, (names, values) in report.differences.items():
+    header, rows = ('field', *values), list(zip(names, *values.values()))
+    if len(values) > len(names) > 0:
+      header, rows = ('arm', *names), [(arm, *each) for arm, each in values.items()]
+    out.append(Table(objective, header, rows))
+  return out
 
 
 def listing(report: Report) -> Table:

@@ -445,6 +445,14 @@ def test_an_arm_that_beats_no_guess_presses_no_other_into_a_corner(tmp_path):
   mean = found.panels[0].rows('mlm')[2].mean
   assert mean > 8.5 and [x.get_text() for x in axis.texts] == [f'{mean:.4g} →', 'unigram']
   assert 6.2 < axis.get_xlim()[1] < 7
+  assert ' Not beaten by masked_lm_prob=0.6; masked_lm_prob=0.9.' in report.table(found)
+  for run in found.panels[0].arms[2].runs:
+    for point in run.points:
+      point.values['mlm'] *= 10
+  axis = dict((name, x) for name, _, x in report_figures.panel_figures(found.panels[0]))[
+    'curves'
+  ].axes[0]
+  assert 6.2 < axis.get_ylim()[1] < 12
   found = report.read(tmp_path, baseline='masked_lm_prob=0.6')
   (axis,) = report_figures.finals(found.panels[0], 'mlm', 6.75).axes
   assert [x.get_text() for x in axis.texts] == ['unigram'] and axis.get_xlim()[1] > mean

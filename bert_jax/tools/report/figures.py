@@ -8,12 +8,13 @@ a dot is a seed.
 import itertools
 import statistics
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bert_jax.tools.report import arms as report_arms
+from bert_jax.tools.report.arms import Arm
 from bert_jax.tools.report.curves import ALONG, Line, changes, curve, is_as_along_steps
 from bert_jax.tools.report.panels import Panel, Row
 from bert_jax.tools.report.statistics import interval, step_of, top_of
@@ -69,16 +70,17 @@ def draw_line(axis: 'Axes', means: Line, look: dict[str, Any], label: str) -> No
     axis.fill_between(x, low, high, color=look['color'], alpha=0.15, linewidth=0)
 
 
-def draw_level(axis: 'Axes', value: float, kind: str, upright: bool) -> None:
+def draw_level(axis: 'Axes', value: float, kind: str, upright: bool, below: bool = False) -> None:
   """Draws a baseline as a dotted line with its name: upright, or else from left to right, where the
-  name stands at the beginning, since curves end with large markers."""
+  name stands at the beginning, since curves end with large markers, above or below the line."""
   from matplotlib.transforms import offset_copy
 
   (axis.axvline if upright else axis.axhline)(value, color='0.45', linestyle=':', linewidth=1)
   place, side = ((value, 1), 'center') if upright else ((0.01, value), 'left')
   where = axis.get_xaxis_transform() if upright else axis.get_yaxis_transform()
-  above = offset_copy(where, axis.figure, y=1.5, units='points')  # clear of the line
-  axis.text(*place, kind, transform=above, color='0.35', ha=side, va='bottom', fontsize=8)
+  clear = offset_copy(where, axis.figure, y=-1.5 if below else 1.5, units='points')
+  look = {'color': '0.35', 'ha': side, 'va': 'top' if below else 'bottom', 'fontsize': 8}
+  axis.text(*place, kind, transform=clear, **look)
 
 
 def draw_apart(axis: 'Axes', means: Line, look: dict[str, Any], label: str) -> None:
@@ -93,15 +95,28 @@ def draw_curves(axis: 'Axes', panel: Panel, metric: str, along: str) -> None:
   """Draws the curve of each arm and, apart from it, its evaluation of all rows."""
   from matplotlib.ticker import EngFormatter, MaxNLocator
 
-  for arm in panel.arms:
-    look, means = looks(panel)[arm.label], curve(arm.runs, metric, along)
-    has_line = len(means) > 1
-    if has_line:
-      draw_line(axis, means, look, arm.label)
-    apart = curve(arm.runs, metric, along, 'whole') or ([] if has_line else means)
-    draw_apart(axis, apart, look, '' if has_line else arm.label)
+  def draw(arms: Iterable[Arm]) -> None:
+    for arm in arms:
+      look, means = looks(panel)[arm.label], curve(arm.runs, metric, along)
+      has_line = len(means) > 1
+      if has_line:
+        draw_line(axis, means, look, arm.label)
+      apart = curve(arm.runs, metric, along, 'whole') or ([] if has_line else means)
+      draw_apart(axis, apart, look, '' if has_line else arm.label)
+
+  lost = panel.lost()
+  draw(arm for arm in panel.arms if arm.label not in lost)
   if level := panel.level(metric, of_curves=True):
-    draw_level(axis, *level, upright=False)
+    # Losses begin above it, and there they would cross its name.
+    firsts, (low, high) = [line.get_ydata()[0] for line in axis.lines], axis.get_ylim()
+    below = min(firsts, default=low) > level.value > low + 0.2 * (high - low)
+    draw_level(axis, *level, upright=False, below=below)
+  low, high = axis.get_ylim()
+  draw(arm for arm in panel.arms if arm.label in lost)
+  if lost:  # whose curves may end at the edge, where they would press all others into a corner
+    lowest, highest = axis.dataLim.intervaly
+    lowest, highest = max(lowest, 2 * low - high), min(highest, 2 * high - low)
+    axis.set_ylim(min(low, lowest), max(high, highest))
   for step, value in sorted(changes(panel)) if along == 'step' else ():
     draw_level(axis, step, value, upright=True)
   axis.set(xlabel=ALONG[along], ylabel=plain(panel.named(metric)))
@@ -184,8 +199,7 @@ def finals(panel: Panel, metric: str, width: float) -> 'Figure':
   labels = [plain(fill(row.label)) for row in rows]
   high = max(0.32, *(0.06 + 0.15 * (1 + label.count('\n')) for label in labels))
   figure, (axis,) = new(1, 0.7 + high * len(rows), width)
-  lost = [row for row in rows if panel.is_unbeaten([row]) and row.label != panel.baseline]
-  lost = lost if len(lost) < len(rows) else []
+  lost = [row for row in rows if row.label in panel.lost() and row.label != panel.baseline]
   draw = lambda row: draw_seeds(axis, row, rows.index(row), looks(panel)[row.label])
   for row in rows:
     if row not in lost:
@@ -281,11 +295,14 @@ def panel_figures(panel: Panel, width: float = WIDTHS['']) -> Iterator[tuple[str
   name = panel.words.get(metric, metric)
   dots = 'A dot is a seed, the marker their mean with its 95 % interval (from 3 seeds on)'
   grey = ', the grey line the mean of the baseline' if panel.baseline else ''
-  said = f'{headline(panel, metric)}{name}, final values. {dots}{grey}.'
+  lost = '; '.join(panel.lost())
+  far = ' An arrow has the mean of an arm that is far away.' if lost else ''
+  said = f'{headline(panel, metric)}{name}, final values. {dots}{grey}.{far}'
   yield 'final', said, finals(panel, metric, width)
   bands = 'Mean over the seeds with its 95 % interval (from 3 seeds on).'
   on = f'on the evaluation data. {bands}'
   on += ' Hollow: all rows, at the end; lines are of a part of them.' * panel.reads_part
+  on += f' What is far from the others is not shown of {lost}.' if lost else ''
   drawn = lambda score, along: any(len(curve(arm.runs, score, along)) > 1 for arm in panel.arms)
   known = [x for x in ALONG if x != 'seconds' or alone(panel.runs)]
   if along := [x for x in known if drawn(metric, x)]:

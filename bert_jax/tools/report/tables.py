@@ -173,7 +173,8 @@ def notes(panel: Panel) -> Iterator[str]:
   if level := panel.level(panel.metrics[0]):
     is_text = level.kind.startswith('unigram')
     unit, better = (' nats', ', on held-out text; lower is better') if is_text else ('', '')
-    yield f'To beat: {level.value:.4f}{unit} ({level.kind}){better}.'
+    but = f' Not beaten by {"; ".join(lost)}.' if (lost := panel.lost()) else ''
+    yield f'To beat: {level.value:.4f}{unit} ({level.kind}){better}.{but}'
   yield from warnings(panel)
 
 

@@ -449,10 +449,8 @@ def test_an_arm_that_beats_no_guess_presses_no_other_into_a_corner(tmp_path):
   for run in found.panels[0].arms[2].runs:
     for point in run.points:
       point.values['mlm'] *= 10
-  axis = dict((name, x) for name, _, x in report_figures.panel_figures(found.panels[0]))[
-    'curves'
-  ].axes[0]
-  assert 6.2 < axis.get_ylim()[1] < 12
+  pictures = {name: x for name, _, x in report_figures.panel_figures(found.panels[0])}
+  assert 6.2 < pictures['curves'].axes[0].get_ylim()[1] < 12
   found = report.read(tmp_path, baseline='masked_lm_prob=0.6')
   (axis,) = report_figures.finals(found.panels[0], 'mlm', 6.75).axes
   assert [x.get_text() for x in axis.texts] == ['unigram'] and axis.get_xlim()[1] > mean
@@ -537,6 +535,7 @@ def test_the_evaluation_of_all_rows_stands_apart_from_the_curve(tmp_path):
   assert ([250, 500], [6.5, 4.0]) in drawn and ([500], [pytest.approx(3.6)]) in drawn
   (level,) = axis.texts
   assert (level.get_text(), *level.get_position()) == ('unigram', 0.01, 5.5)  # at the beginning
+  assert level.get_verticalalignment() == 'top'  # below, as the curve begins above
   captions = [x for _, x, _ in report_figures.panel_figures(panel)]
   assert any('Hollow: all rows, at the end' in x for x in captions)
   # While runs live, the values are of the part; arms that read other parts have the level of all.

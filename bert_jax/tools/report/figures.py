@@ -108,7 +108,8 @@ def draw_curves(axis: 'Axes', panel: Panel, metric: str, along: str) -> None:
   draw(arm for arm in panel.arms if arm.label not in lost)
   if level := panel.level(metric, of_curves=True):
     # Losses begin above it, and there they would cross its name.
-    firsts, (low, high) = [line.get_ydata()[0] for line in axis.lines], axis.get_ylim()
+    firsts = [y[0] for line in axis.lines if len(y := line.get_ydata()) > 1]
+    low, high = axis.get_ylim()
     below = min(firsts, default=low) > level.value > low + 0.2 * (high - low)
     draw_level(axis, *level, upright=False, below=below)
   low, high = axis.get_ylim()

@@ -446,6 +446,9 @@ def test_an_arm_that_beats_no_guess_presses_no_other_into_a_corner(tmp_path):
   assert mean > 8.5 and [x.get_text() for x in axis.texts] == [f'{mean:.4g} →', 'unigram']
   assert 6.2 < axis.get_xlim()[1] < 7
   assert ' Not beaten by masked_lm_prob=0.6; masked_lm_prob=0.9.' in report.table(found)
+  assert report_figures.headline(found.panels[0], 'mlm').startswith(
+    'masked_lm_prob=0.3 differs most'
+  )
   for run in found.panels[0].arms[2].runs:
     for point in run.points:
       point.values['mlm'] *= 10

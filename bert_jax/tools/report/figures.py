@@ -268,10 +268,10 @@ def alone(runs: Sequence[Run]) -> bool:
 
 
 def headline(panel: Panel, metric: str) -> str:
-  """A sentence on the arm that differs most from the baseline, but for arms that collapsed; '' if
-  there is nothing to say."""
-  rows = panel.rows(metric)
-  sound = [row for row in rows if row.values_without_collapsed]
+  """A sentence on the arm that differs most from the baseline, but for arms that collapsed or beat
+  no guess; '' if there is nothing to say."""
+  rows, lost = panel.rows(metric), panel.lost()
+  sound = [row for row in rows if row.values_without_collapsed and row.label not in lost]
   differing = [(x, row.label) for row in sound if (x := row.difference)]
   if not differing or panel.is_unbeaten(rows):
     return ''

@@ -136,8 +136,10 @@ def draw_seeds(axis: 'Axes', row: Row, place: int, look: dict[str, Any]) -> None
   axis.errorbar(mean, place - 0.08, xerr=around, capsize=3, markersize=6, elinewidth=1.6, **look)
 
 
-def draw_far(axis: 'Axes', mean: float, place: int, is_right: bool) -> None:
+def draw_far(axis: 'Axes', row: Row, place: int) -> None:
   """Writes a mean outside an axis at its left or right edge, with an arrow."""
+  mean = statistics.fmean(row.values.values())
+  is_right = mean > statistics.fmean(axis.get_xlim())
   edge, side, text = (1, 'right', f'{mean:.4g} →') if is_right else (0, 'left', f' ← {mean:.4g}')
   where, box = axis.get_yaxis_transform(), {'facecolor': 'white', 'linewidth': 0, 'pad': 1}
   axis.text(edge, place, text, transform=where, ha=side, va='center', bbox=box)
@@ -214,7 +216,7 @@ def finals(panel: Panel, metric: str, width: float) -> 'Figure':
     if all(map(is_near, row.values.values())):
       draw(row)
     else:
-      draw_far(axis, row.mean, rows.index(row), row.mean > high)
+      draw_far(axis, row, rows.index(row))
   level = panel.level(metric)
   if level and is_near(level.value):
     draw_level(axis, *level, upright=True)

@@ -12,7 +12,7 @@ from bert_jax import config as c
 from bert_jax.config import InputError
 from bert_jax.files import seal
 from bert_jax.tools.report import __main__ as report
-from bert_jax.tools.report import arms, pages, tables
+from bert_jax.tools.report import arms, figures, pages, tables
 from bert_jax.workdir import records
 
 PRETRAIN = 'configs/pretrain.py:runlocal'
@@ -198,7 +198,7 @@ def test_a_mean_with_collapsed_runs_says_so(tmp_path):
     workdir(tmp_path / f's{seed}', [(2, 'eval', scores)], *fields, spec=spec)
   _, row = cells(text := report.table(report.read(tmp_path)))
   assert row[1:3] == ['4', '0.8075 ± 0.2052 (1 of 4 collapsed, 0.9100 ± 0.0100 without)']
-  assert 'Runs that collapsed, to one answer for every example, are in all means and tests.' in text
+  assert 'Collapsed runs (one answer for every example) are in all means, and in all tests.' in text
   assert f'{tmp_path}/s3: collapsed: one answer for every example' in text
   scores = {'classification_accuracy': 0.4, 'constant': 1}
   for beta in '78':
@@ -223,7 +223,9 @@ def test_an_arm_that_collapsed_gets_no_p_value(tmp_path):
   base, sound, gone = read.panels[0].rows('mlm')
   assert gone.difference.p is gone.difference.corrected is None and gone.difference.interval
   assert sound.difference.p == sound.difference.corrected < 0.05 and base.difference is None
-  said = 'in all means and tests, but for arms of which all did: hidden_dropout_prob=0.3.'
+  best = 'hidden_dropout_prob=0.2 differs most from hidden_dropout_prob=0.1: -0.9'
+  assert figures.headline(read.panels[0], 'mlm').startswith(best)  # the other's is +1.07
+  said = 'in all means, and in all tests but of arms of which all did: hidden_dropout_prob=0.3.'
   assert said in report.table(read)
   read = report.read(tmp_path, baseline='hidden_dropout_prob=0.3')
   (panel,) = read.panels

@@ -26,7 +26,7 @@ from bert_jax.errors import InputError
 from bert_jax.metrics import Level
 from bert_jax.tools.report import __main__ as report
 from bert_jax.tools.report import arms as report_arms
-from bert_jax.tools.report import curves, tables
+from bert_jax.tools.report import curves, panels, tables
 from bert_jax.tools.report import figures as report_figures
 from bert_jax.tools.report import pages as report_pages
 from bert_jax.tools.report import statistics as stats
@@ -376,10 +376,22 @@ def test_a_page_marks_the_row_of_the_baseline():
     assert '>30 % &lt;b&gt;</td>' in lines[2]
 
 
+def test_the_longer_side_of_the_fields_in_which_arms_differ_goes_down_the_page():
+  arms = {'a': ('1', '2'), 'b': ('1', '3'), 'c': ('4', '3')}
+  found = panels.Report([], [], {}, {'x': (['f', 'g'], arms), 'y': ([], {'a': ()})}, [])
+  of_arms, empty = tables.differences(found)
+  assert of_arms.header == ('arm', 'f', 'g') and of_arms.rows[2] == ('c', '4', '3')
+  found.differences['x'] = ['f', 'g'], {'a': ('1', '2'), 'b': ('1', '3')}
+  of_fields, _ = tables.differences(found)
+  assert of_fields.header == ('field', 'a', 'b') and of_fields.rows[1] == ('g', '2', '3')
+  assert not empty.rows
+
+
 def test_a_number_stands_on_one_line_of_a_page_and_a_path_may_break():
   path = '/data/' + 'x' * report_pages.SHORT
   text = report_pages.html_table(tables.Table('t', ('a', 'p'), [(path, '0.4119, p 0.0001')]))
   assert re.findall('<td(.*?)>', text) == ['', ' class=whole']
+  assert '>/<wbr>data/<wbr>xx' in text and '>0.4119, p 0.0001<' in text
 
 
 def test_runs_that_start_from_those_of_their_seed_or_from_one_run_are_one_arm(
@@ -423,6 +435,28 @@ def test_colours_survive_grey_print():
     grey = [np.dot(colour[:3], (0.299, 0.587, 0.114)) for colour in report_figures.colours(count)]
     assert min(np.diff(grey)) > 0.07 and max(grey) < 0.77
   assert len(set(report_figures.MARKERS)) == len(set(report_figures.LINES)) == 8
+
+
+def test_an_arm_that_beats_no_guess_presses_no_other_into_a_corner(tmp_path):
+  """It stands at the edge with its mean, but as the baseline; near the others it is one of them."""
+  grid(tmp_path, {0.15: 4.0, 0.3: 4.5, 0.6: 9.0, 0.9: 6.2}, seeds=3)
+  found = report.read(tmp_path, baseline='masked_lm_prob=0.15')
+  (axis,) = report_figures.finals(found.panels[0], 'mlm', 6.75).axes
+  mean = found.panels[0].rows('mlm')[2].mean
+  assert mean > 8.5 and [x.get_text() for x in axis.texts] == [f'{mean:.4g} →', 'unigram']
+  assert 6.2 < axis.get_xlim()[1] < 7
+  assert ' Not beaten by masked_lm_prob=0.6; masked_lm_prob=0.9.' in report.table(found)
+  assert report_figures.headline(found.panels[0], 'mlm').startswith(
+    'masked_lm_prob=0.3 differs most'
+  )
+  for run in found.panels[0].arms[2].runs:
+    for point in run.points:
+      point.values['mlm'] *= 10
+  pictures = {name: x for name, _, x in report_figures.panel_figures(found.panels[0])}
+  assert 6.2 < pictures['curves'].axes[0].get_ylim()[1] < 12
+  found = report.read(tmp_path, baseline='masked_lm_prob=0.6')
+  (axis,) = report_figures.finals(found.panels[0], 'mlm', 6.75).axes
+  assert [x.get_text() for x in axis.texts] == ['unigram'] and axis.get_xlim()[1] > mean
 
 
 def test_no_legend_stands_under_an_empty_place(tmp_path):
@@ -504,6 +538,7 @@ def test_the_evaluation_of_all_rows_stands_apart_from_the_curve(tmp_path):
   assert ([250, 500], [6.5, 4.0]) in drawn and ([500], [pytest.approx(3.6)]) in drawn
   (level,) = axis.texts
   assert (level.get_text(), *level.get_position()) == ('unigram', 0.01, 5.5)  # at the beginning
+  assert level.get_verticalalignment() == 'top'  # below, as the curve begins above
   captions = [x for _, x, _ in report_figures.panel_figures(panel)]
   assert any('Hollow: all rows, at the end' in x for x in captions)
   # While runs live, the values are of the part; arms that read other parts have the level of all.
@@ -585,7 +620,7 @@ def test_one_table_of_a_sweep_and_its_tasks_and_what_probes_found(tmp_path, caps
   assert header == ['arm', 'seeds', 'loss (S)', 'accuracy (S-sst2)', 'accuracy (CoLA)']
   assert [row[:2] for row in rows] == [[arms[0], '3'], ['30 %', '3']]
   for n, (first, second) in enumerate(values.values(), 2):
-    assert rows[0][n] == f'{first + 0.01:.4f} ± 0.0100'
+    assert rows[0][n] == f'{first + 0.01:.4f} ± 0.0100, baseline'
     assert rows[1][n].startswith(f'{second + 0.02:.4f} ± 0.0200, p ')
   assert (tmp_path / 'out' / 'report.md').read_text().startswith('# S\n')
   for name in ('report.md', 'table.tex', 'report.html'):

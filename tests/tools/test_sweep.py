@@ -405,12 +405,15 @@ def test_a_sweep_joins_the_earlier_one_in_its_folder(tmp_path, capsys, caplog, m
     (root / f'{name},seed=0').mkdir()
   again = joined('optimizer.beta1=0.8')
   assert again['baseline'] == 'baseline' and len(again['runs']) == 3
+  assert f'{root} keeps its baseline, baseline (' in caplog.text
+  caplog.clear()
+  (root / 'sweep.json').write_text(json.dumps(again | {'baseline': 'batch_size=16'}))
+  assert joined('batch_size=8', '--baseline', '')['baseline'] == 'baseline'
+  assert 'keeps its baseline' not in caplog.text
   monkeypatch.setattr(sweep, 'show', lambda *_: None)
   command = f'--config {PRETRAIN} --workdir {root} --seeds 1 --vary optimizer.beta1=0.8 --dry-run'
   _, _, said = swept(capsys, *command.split())
   assert f'{root} keeps its baseline, baseline (' in said and 'the first arm' not in said
-  (root / 'sweep.json').write_text(json.dumps(again | {'baseline': 'batch_size=16'}))
-  assert joined('batch_size=8', '--baseline', '')['baseline'] == 'baseline'
   # An arm that was trained is not another one of the same name.
   joined('batch_size=16', '--baseline', 'optimizer.beta1=0.7')
   joined('batch_size=16', '--baseline', '')
@@ -700,8 +703,10 @@ def test_a_file_that_is_missing_is_told_before_the_first_run(tmp_path, monkeypat
     (f'data.eval=,{tmp_path}/*.csv', 'no file matches'),
     ('tokenizer.path=,v.txt', 'tokenizer.path=v.txt is no file'),
   ):
-    code, _, log = swept(capsys, *command, vary, '--config.steps=4')
-    assert code == 2 and said in log and vary.partition('=')[0] in log, log
+    for dry in ((), ('--dry-run',)):  # without a trial, and without a plan of what cannot begin
+      code, _, log = swept(capsys, *command, vary, '--config.steps=4', *dry)
+      assert code == 2 and said in log and vary.partition('=')[0] in log, log
+      assert not (tmp_path / 'S' / 'sweep.json').exists()
 
 
 def test_a_sweep_that_is_stopped_lets_its_runs_save_themselves(tmp_path, monkeypatch):

@@ -8,14 +8,15 @@ a dot is a seed.
 import itertools
 import statistics
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bert_jax.tools.report import arms as report_arms
+from bert_jax.tools.report.arms import Arm
 from bert_jax.tools.report.curves import ALONG, Line, changes, curve, is_as_along_steps
-from bert_jax.tools.report.panels import Panel
+from bert_jax.tools.report.panels import Panel, Row
 from bert_jax.tools.report.statistics import interval, step_of, top_of
 from bert_jax.workdir import records
 from bert_jax.workdir.recorded import Run
@@ -69,16 +70,17 @@ def draw_line(axis: 'Axes', means: Line, look: dict[str, Any], label: str) -> No
     axis.fill_between(x, low, high, color=look['color'], alpha=0.15, linewidth=0)
 
 
-def draw_level(axis: 'Axes', value: float, kind: str, upright: bool) -> None:
+def draw_level(axis: 'Axes', value: float, kind: str, upright: bool, below: bool = False) -> None:
   """Draws a baseline as a dotted line with its name: upright, or else from left to right, where the
-  name stands at the beginning, since curves end with large markers."""
+  name stands at the beginning, since curves end with large markers, above or below the line."""
   from matplotlib.transforms import offset_copy
 
   (axis.axvline if upright else axis.axhline)(value, color='0.45', linestyle=':', linewidth=1)
   place, side = ((value, 1), 'center') if upright else ((0.01, value), 'left')
   where = axis.get_xaxis_transform() if upright else axis.get_yaxis_transform()
-  above = offset_copy(where, axis.figure, y=1.5, units='points')  # clear of the line
-  axis.text(*place, kind, transform=above, color='0.35', ha=side, va='bottom', fontsize=8)
+  clear = offset_copy(where, axis.figure, y=-1.5 if below else 1.5, units='points')
+  look = {'color': '0.35', 'ha': side, 'va': 'top' if below else 'bottom', 'fontsize': 8}
+  axis.text(*place, kind, transform=clear, **look)
 
 
 def draw_apart(axis: 'Axes', means: Line, look: dict[str, Any], label: str) -> None:
@@ -93,15 +95,29 @@ def draw_curves(axis: 'Axes', panel: Panel, metric: str, along: str) -> None:
   """Draws the curve of each arm and, apart from it, its evaluation of all rows."""
   from matplotlib.ticker import EngFormatter, MaxNLocator
 
-  for arm in panel.arms:
-    look, means = looks(panel)[arm.label], curve(arm.runs, metric, along)
-    has_line = len(means) > 1
-    if has_line:
-      draw_line(axis, means, look, arm.label)
-    apart = curve(arm.runs, metric, along, 'whole') or ([] if has_line else means)
-    draw_apart(axis, apart, look, '' if has_line else arm.label)
+  def draw(arms: Iterable[Arm]) -> None:
+    for arm in arms:
+      look, means = looks(panel)[arm.label], curve(arm.runs, metric, along)
+      has_line = len(means) > 1
+      if has_line:
+        draw_line(axis, means, look, arm.label)
+      apart = curve(arm.runs, metric, along, 'whole') or ([] if has_line else means)
+      draw_apart(axis, apart, look, '' if has_line else arm.label)
+
+  lost = panel.lost()
+  draw(arm for arm in panel.arms if arm.label not in lost)
   if level := panel.level(metric, of_curves=True):
-    draw_level(axis, *level, upright=False)
+    # Losses begin above it, and there they would cross its name.
+    firsts = [y[0] for line in axis.lines if len(y := line.get_ydata()) > 1]
+    low, high = axis.get_ylim()
+    below = min(firsts, default=low) > level.value > low + 0.2 * (high - low)
+    draw_level(axis, *level, upright=False, below=below)
+  low, high = axis.get_ylim()
+  draw(arm for arm in panel.arms if arm.label in lost)
+  if lost:  # whose curves may end at the edge, where they would press all others into a corner
+    lowest, highest = axis.dataLim.intervaly
+    lowest, highest = max(lowest, 2 * low - high), min(highest, 2 * high - low)
+    axis.set_ylim(min(low, lowest), max(high, highest))
   for step, value in sorted(changes(panel)) if along == 'step' else ():
     draw_level(axis, step, value, upright=True)
   axis.set(xlabel=ALONG[along], ylabel=plain(panel.named(metric)))
@@ -109,6 +125,24 @@ def draw_curves(axis: 'Axes', panel: Panel, metric: str, along: str) -> None:
     axis.xaxis.set_major_formatter(EngFormatter())  # 250 k
   ticks = min(5, int(3.3 * axis.bbox.width / axis.figure.dpi))
   axis.xaxis.set_major_locator(MaxNLocator(ticks, steps=[1, 2, 5, 10]))
+
+
+def draw_seeds(axis: 'Axes', row: Row, place: int, look: dict[str, Any]) -> None:
+  """Draws the line of an arm: a dot for each seed and their mean with its interval."""
+  values, mean = list(row.values.values()), statistics.fmean(row.values.values())
+  heights = np.linspace(0.12, 0.24, len(values)) + place
+  axis.plot(values, heights, 'o', color=look['color'], alpha=0.75, markersize=3, mew=0)
+  around = [[abs(end - mean)] for end in row.interval] if row.interval else None
+  axis.errorbar(mean, place - 0.08, xerr=around, capsize=3, markersize=6, elinewidth=1.6, **look)
+
+
+def draw_far(axis: 'Axes', row: Row, place: int) -> None:
+  """Writes a mean outside an axis at its left or right edge, with an arrow."""
+  mean = statistics.fmean(row.values.values())
+  is_right = mean > statistics.fmean(axis.get_xlim())
+  edge, side, text = (1, 'right', f'{mean:.4g} →') if is_right else (0, 'left', f' ← {mean:.4g}')
+  where, box = axis.get_yaxis_transform(), {'facecolor': 'white', 'linewidth': 0, 'pad': 1}
+  axis.text(edge, place, text, transform=where, ha=side, va='center', bbox=box)
 
 
 def draw_lengths(axis: 'Axes', panel: Panel, metric: str, lengths: Sequence[str]) -> None:
@@ -160,25 +194,31 @@ def new(count: int, height: float, width: float) -> tuple['Figure', list['Axes']
 
 
 def finals(panel: Panel, metric: str, width: float) -> 'Figure':
-  """Draws final values: a line for each arm with its seeds as dots, its mean and its interval."""
+  """Draws final values: a line for each arm with its seeds as dots, its mean and its interval. An
+  arm that beats no guess and is far from those that do has its mean as a text at the edge."""
   rows = [row for row in panel.rows(metric) if row.values]
   kept = {'break_long_words': False, 'break_on_hyphens': False}
   fill = lambda label: textwrap.fill(label, round(8 * width), **kept)  # at most half the width
   labels = [plain(fill(row.label)) for row in rows]
   high = max(0.32, *(0.06 + 0.15 * (1 + label.count('\n')) for label in labels))
   figure, (axis,) = new(1, 0.7 + high * len(rows), width)
-  for place, row in enumerate(rows):
-    look, values = looks(panel)[row.label], list(row.values.values())
-    mean, heights = statistics.fmean(values), np.linspace(0.12, 0.24, len(values)) + place
-    axis.plot(values, heights, 'o', color=look['color'], alpha=0.75, markersize=3, mew=0)
-    around = [[abs(end - mean)] for end in row.interval] if row.interval else None
-    axis.errorbar(mean, place - 0.08, xerr=around, capsize=3, markersize=6, elinewidth=1.6, **look)
+  lost = [row for row in rows if row.label in panel.lost() and row.label != panel.baseline]
+  draw = lambda row: draw_seeds(axis, row, rows.index(row), looks(panel)[row.label])
+  for row in rows:
+    if row not in lost:
+      draw(row)
     if row.label == panel.baseline:
-      axis.axvline(mean, color='0.6', linewidth=0.8, zorder=0)
+      axis.axvline(row.mean, color='0.6', linewidth=0.8, zorder=0)
   low, high = axis.get_xlim()
+  # What is further away would press all others into a corner.
+  is_near = lambda x: 2 * low - high < x < 2 * high - low
+  for row in lost:
+    if all(map(is_near, row.values.values())):
+      draw(row)
+    else:
+      draw_far(axis, row, rows.index(row))
   level = panel.level(metric)
-  # An outlier would press all others into a corner; the table has it.
-  if level and 2 * low - high < level.value < 2 * high - low:
+  if level and is_near(level.value):
     draw_level(axis, *level, upright=True)
   axis.set(yticks=range(len(rows)), yticklabels=labels)
   # In a column of text long labels leave less room than the name of a metric takes.
@@ -230,9 +270,11 @@ def alone(runs: Sequence[Run]) -> bool:
 
 
 def headline(panel: Panel, metric: str) -> str:
-  """A sentence on the arm that differs most from the baseline; '' if there is nothing to say."""
-  rows = panel.rows(metric)
-  differing = [(x, row.label) for row in rows if (x := row.difference)]
+  """A sentence on the arm that differs most from the baseline, but for arms that collapsed or beat
+  no guess; '' if there is nothing to say."""
+  rows, lost = panel.rows(metric), panel.lost()
+  sound = [row for row in rows if row.values_without_collapsed and row.label not in lost]
+  differing = [(x, row.label) for row in sound if (x := row.difference)]
   if not differing or panel.is_unbeaten(rows):
     return ''
   most, label = max(differing, key=lambda pair: abs(pair[0].mean))
@@ -256,11 +298,14 @@ def panel_figures(panel: Panel, width: float = WIDTHS['']) -> Iterator[tuple[str
   name = panel.words.get(metric, metric)
   dots = 'A dot is a seed, the marker their mean with its 95 % interval (from 3 seeds on)'
   grey = ', the grey line the mean of the baseline' if panel.baseline else ''
-  said = f'{headline(panel, metric)}{name}, final values. {dots}{grey}.'
+  lost = '; '.join(panel.lost())
+  far = ' An arrow has the mean of an arm that is far away.' if lost else ''
+  said = f'{headline(panel, metric)}{name}, final values. {dots}{grey}.{far}'
   yield 'final', said, finals(panel, metric, width)
   bands = 'Mean over the seeds with its 95 % interval (from 3 seeds on).'
   on = f'on the evaluation data. {bands}'
   on += ' Hollow: all rows, at the end; lines are of a part of them.' * panel.reads_part
+  on += f' What is far from the others is not shown of {lost}.' if lost else ''
   drawn = lambda score, along: any(len(curve(arm.runs, score, along)) > 1 for arm in panel.arms)
   known = [x for x in ALONG if x != 'seconds' or alone(panel.runs)]
   if along := [x for x in known if drawn(metric, x)]:

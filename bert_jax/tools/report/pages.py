@@ -41,14 +41,14 @@ body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 1100px; mar
 h1, h2, h3 { line-height: 1.2; margin: 1.6em 0 .5em; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin: .7em 0; }
 th, td { text-align: left; padding: .25em .8em .25em 0; border-bottom: 1px solid #ddd;
-         vertical-align: top; overflow-wrap: anywhere; } .whole { white-space: nowrap; }
-thead th { border-bottom: 1.5px solid #222; overflow-wrap: normal; }
+         vertical-align: top; } .whole { white-space: nowrap; }
+thead th { border-bottom: 1.5px solid #222; }
 tr.baseline { font-weight: 600; }
 figure { margin: 1em 0; break-inside: avoid; } figure svg { max-width: 100%; height: auto; }
 figcaption, .note { color: #555; font-size: 90%; }
 .wide { overflow-x: auto; } li { overflow-wrap: anywhere; }
 @media print { body { margin: 0; max-width: none; font-size: 10pt; } .wide { overflow: visible; }
-  .whole { white-space: normal; }
+  .whole { white-space: normal; } table { font-size: 8pt; }
   h2, h3 { break-after: avoid; } tr { break-inside: avoid; } }
 """
 # The LaTeX commands for special characters.
@@ -108,7 +108,8 @@ def saved(figure: 'Figure', name: str, endings: Iterable[str]) -> dict[str, byte
 
 
 def html_table(table: Table) -> str:
-  cell = lambda text: f'<td{" class=whole" * (len(text) <= SHORT)}>{html.escape(text)}</td>'
+  broken = lambda text: re.sub(r'([/,])(?=\S)', r'\1<wbr>', html.escape(text))  # in no number
+  cell = lambda text: f'<td{" class=whole" * (len(text) <= SHORT)}>{broken(text)}</td>'
   header = ''.join(f'<th>{html.escape(x)}</th>' for x in table.header)
   out = [f'<div class="wide"><table><thead><tr>{header}</tr></thead>']
   for cells in table.rows:

@@ -97,6 +97,12 @@ class Panel:
       return False
     return min(means) >= level.value if level.kind.startswith(LOSSES) else max(means) <= level.value
 
+  def lost(self) -> list[str]:
+    """The labels of arms that beat no guess, where others do."""
+    rows = [row for row in self.rows(self.metrics[0]) if row.values]
+    labels = [row.label for row in rows if self.is_unbeaten([row])]
+    return labels if len(labels) < len(rows) else []
+
 
 @dataclass
 class Report:

@@ -61,7 +61,10 @@ def overview(report: Report, notes: list[str] | None = None) -> Table:
     titles.append(f'{panel.named(panel.metrics[0])}\n({folder})')
     for row in panel.rows(panel.metrics[0]):
       p = row.difference.corrected if row.difference else None
-      shown = mean_of(row, notes) + ('' if p is None else f',\np {probability(p)}')
+      beside = (
+        'baseline' if row.label == panel.baseline else p is not None and f'p {probability(p)}'
+      )
+      shown = mean_of(row, notes) + (f',\n{beside}' if beside else '')
       arms.setdefault(row.label, {})[number] = str(len(row.values)), shown
   rows = []
   for name, by_panel in arms.items():
@@ -156,8 +159,8 @@ def notes(panel: Panel) -> Iterator[str]:
   yield f'Values are of the last evaluation of a run{best if may_stop else ""}.'
   if any(row.values_without_collapsed != row.values for row in rows):
     gone = [row.label for row in rows if row.values and not row.values_without_collapsed]
-    but = f', but for arms of which all did: {", ".join(gone)}' if gone else ''
-    yield f'Runs that collapsed, to one answer for every example, are in all means and tests{but}.'
+    but = f' but of arms of which all did: {", ".join(gone)}' if gone else ''
+    yield f'Collapsed runs (one answer for every example) are in all means, and in all tests{but}.'
   if few := [row.label for row in rows if 0 < len(row.values) < FEWEST]:
     yield f'No interval and no test of fewer than {FEWEST} seeds: {", ".join(few)}.'
   if none := [row.label for row in rows if not row.values]:
@@ -170,7 +173,8 @@ def notes(panel: Panel) -> Iterator[str]:
   if level := panel.level(panel.metrics[0]):
     is_text = level.kind.startswith('unigram')
     unit, better = (' nats', ', on held-out text; lower is better') if is_text else ('', '')
-    yield f'To beat: {level.value:.4f}{unit} ({level.kind}){better}.'
+    but = f' Not beaten by {"; ".join(lost)}.' if (lost := panel.lost()) else ''
+    yield f'To beat: {level.value:.4f}{unit} ({level.kind}){better}.{but}'
   yield from warnings(panel)
 
 
@@ -209,11 +213,15 @@ def _costs(panel: Panel) -> Table:
 
 
 def differences(report: Report) -> list[Table]:
-  """A table for each objective, with a row for each field in which its arms differ."""
-  return [
-    Table(objective, ('field', *values), list(zip(names, *values.values())))
-    for objective, (names, values) in report.differences.items()
-  ]
+  """A table for each objective of the fields in which its arms differ. Its rows are the arms where
+  these are more than the fields, else the fields."""
+  out = []
+  for objective, (names, values) in report.differences.items():
+    header, rows = ('field', *values), list(zip(names, *values.values()))
+    if len(values) > len(names) > 0:
+      header, rows = ('arm', *names), [(arm, *each) for arm, each in values.items()]
+    out.append(Table(objective, header, rows))
+  return out
 
 
 def listing(report: Report) -> Table:

@@ -133,7 +133,7 @@ def content_of(
     more = f' and {len(gone) - 1} more' * (len(gone) > 1)
     log.warning('%s: what was planned and has not begun is left out: %s%s', path, gone[0], more)
   kept = before if before and args.baseline is None else baseline
-  if before and baseline not in ('', before):
+  if baseline and kept != baseline:
     log.warning('%s keeps its baseline, %s (report --baseline names another)', root, kept)
   both = {name: run._asdict() for name, run in begun.items()} | now
   return {'config': args.config, 'baseline': kept, 'runs': both}
@@ -293,6 +293,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         log.info('the baseline is %s, the first arm (--baseline names another)', baseline)
       if fields := other_evaluations(runs):
         log.warning('the arms differ in %s: a report compares no losses', ', '.join(fields))
+      sweep_jobs.check_files([x for x in runs if sweep_jobs.state_of(root, x).state != 'done'])
       if args.dry_run:
         show(runs, root, processes)
         return

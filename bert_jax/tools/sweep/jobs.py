@@ -176,7 +176,6 @@ def run_all(runs: Sequence[Run], root: Path, processes: int) -> dict[str, Outcom
   files.make_folder(root / LOGS)
   crew, threads = Crew(runs, root, processes), futures.ThreadPoolExecutor(processes)
   try:
-    check_files(crew.waiting)
     working = {threads.submit(crew.train, run) for run in crew.waiting}
     while working:
       done, working = futures.wait(working, 1.0, futures.FIRST_COMPLETED)

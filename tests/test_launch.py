@@ -132,6 +132,7 @@ def test_tpu_shows_its_commands():
   assert '--worker=3' in says('logs', '--worker', '3')
   assert 'gcsfs' in said
   said = says('run', *TRAIN)
+  assert 'on every worker: ' in said and 'started' not in said
   assert 'note: the workdir is not in a bucket (gs://); is it on a disk that all workers' in said
   in_bucket = ['--', '--config=configs/pretrain.py', '--workdir=gs://b/W']
   said = says('run', *in_bucket, '--config.data.train=gs://b/D').partition('+')[0]
@@ -833,6 +834,8 @@ def test_commands_of_the_readme_against_a_gcloud_that_plays(gcloud):
   (folder / 'ended').write_text('running, silent for 3 seconds\n')
   (waits,) = (line.replace('sleep 60', 'exit 7') for line in lines if line[0] == 'u')
   assert subprocess.run(waits, shell=True, **how).returncode == 7
+  (folder / 'ended').write_text('no run is going, and none has ended by itself\n')
+  assert subprocess.run(waits, shell=True, **how).returncode == 0  # its machine was started anew
   (line,) = re.findall(r'^sky jobs launch .*', text, re.M)
   words = shlex.split(line, comments=True)
   given = dict(words[i + 1].split('=', 1) for i, x in enumerate(words) if x == '--env')

@@ -20,7 +20,7 @@ from bert_jax import command_line, models, sharding
 from bert_jax import config as c
 from bert_jax.config import InputError
 from bert_jax.tasks import TASKS
-from bert_jax.text import documents as text
+from bert_jax.text import documents
 from bert_jax.tools.preflight import __main__ as preflight
 from bert_jax.tools.preflight import chips, compilation, estimate, hlo
 from bert_jax.tools.prepare import __main__ as prepare
@@ -251,7 +251,9 @@ def test_the_model_is_of_init_from_and_the_vocabulary_of_the_corpus(
     return NOWHERE | {'fits': True, 'estimates': {}}
 
   as_if_compiled(report_of, monkeypatch)
-  settings = Settings(tuple(('', x) for x in text.sources(str(corpus_file))), str(vocab.parent))
+  settings = Settings(
+    tuple(('', x) for x in documents.sources(str(corpus_file))), str(vocab.parent)
+  )
   prepare.prepare(settings, tmp_path / 'D')
   roomy = 'model.max_position_embeddings=512'
   contents.claim(tmp_path / 'W', small_pretrain('x', f'{roomy} model.vocab_size=1234'))

@@ -45,8 +45,8 @@ ATTENTION = ('einsum', 'xla')  # the compiler knows no time for the kernel, spla
 
 
 def of_its_run(config: ConfigDict, set_by_user: Collection[str] = ()) -> ConfigDict:
-  """The config with the sizes that its run takes from the model of init_from, and with the vocabulary
-  of prepared corpora. set_by_user: see train.train."""
+  """The config with what its run takes from elsewhere: the sizes of the model of init_from, and the
+  vocabulary of prepared corpora. set_by_user: see train.train."""
   beginning = initialization.beginning_of(config, '')
   config, task = initialization.adopt_model(config, beginning, set_by_user), TASKS[config.objective]
   parts = files.parts(config.data.train, config.corpus.languages) if task.reads_corpus else []

@@ -610,6 +610,16 @@ def test_connections_of_gloo_are_left_out_of_the_lines(tmp_path):
   assert out.stdout == 'step 1\n'
 
 
+def test_a_process_that_is_killed_is_named(tmp_path):
+  """The status is that of the first that has failed; 130, of a run that was stopped, is no signal."""
+  ends = '[ "$1" != -c ] || exit 0\n[ "$JAX_PROCESS_ID" = 0 ] || kill -9 $$\nexit $CODE'
+  program(tmp_path / 'python', ends)
+  for code, status in ((0, 137), (3, 3), (130, 130)):
+    sizes, env = ['--processes', '2', '--'], {'PYTHON': str(tmp_path / 'python'), 'CODE': str(code)}
+    out = launch('launch/local', *sizes, check=False, **env)
+    assert (out.returncode, out.stderr) == (status, 'process 1 of 2 was ended by SIGKILL\n')
+
+
 def attempt(folder, script, *flags, **env):
   """launch/attempt of a shell script that is given the workdir; $n is how often it was run."""
   count = 'n=$(($(cat "$2/count" 2> /dev/null || echo 0) + 1)); mkdir -p "$2"; echo $n > "$2/count"'

@@ -602,6 +602,8 @@ def test_a_report_is_of_the_compiled_program(monkeypatch):
     said = [preflight.table(known | {'cached': kept}) for kept in (False, True)]
     assert ['before and kept' in text for text in said] == [False, True]
     assert ('1,212  together' in said[0]) == known['fits']
+    assert 'largest buffers of state on a device:\n         0.0 MB  b\n' in said[0]
+    assert ('largest buffers of temporaries' in said[0]) == known['fits']
 
 
 def test_a_chip_is_calibrated_by_two_programs(monkeypatch):

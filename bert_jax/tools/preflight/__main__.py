@@ -35,9 +35,9 @@ def table(report: estimate.Report) -> str:
     f'model FLOPs of a step: {report["model_flops"]:.4g}, model.dtype={report["dtype"]}'
     + ' (bfloat16 is faster on TPUs)' * (report['dtype'] == 'float32'),
   ]
-  for what in ('state', 'temporaries'):
-    buffers = report.get(f'largest_of_{what}', [])
-    lines += [f'largest buffers of {what} on a device:'] * bool(buffers)
+  for key in ('largest_of_state', 'largest_temporaries'):
+    buffers = report.get(key, [])
+    lines += [f'largest buffers of {key.rpartition("_")[2]} on a device:'] * bool(buffers)
     lines += [f'  {x["bytes"] / 1e6:10,.1f} MB  {x["name"]}' for x in buffers]
   if report['fits']:
     total = report['estimated_cycles']

@@ -611,7 +611,7 @@ def test_connections_of_gloo_are_left_out_of_the_lines(tmp_path):
 
 
 def test_a_process_that_is_killed_is_named(tmp_path):
-  """The status is that of the first that has failed; 130, of a run that was stopped, is no signal."""
+  """The status is of the first that has failed; 130, of a run that was stopped, is no signal."""
   ends = '[ "$1" != -c ] || exit 0\n[ "$JAX_PROCESS_ID" = 0 ] || kill -9 $$\nexit $CODE'
   program(tmp_path / 'python', ends)
   for code, status in ((0, 137), (3, 3), (130, 130)):

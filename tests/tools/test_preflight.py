@@ -265,9 +265,13 @@ def test_the_model_is_of_init_from_and_the_vocabulary_of_the_corpus(
   pieces = len(vocab.read_text().split())
   assert [x.vocab_size for x in seen] == [pieces, pieces, 1234, 30522]
   assert [x.hidden_size for x in seen] == [768, 768, 32, 768]
-  with pytest.raises(SystemExit):
-    preflight.main([*options, f'--config.{of_model}', '--config.model.hidden_size=96'])
-  assert 'error: model.hidden_size is 32 in what' in capsys.readouterr().err
+  for given, fault in (
+    ([f'--config.{of_model}', '--config.model.hidden_size=96'], 'model.hidden_size is 32 in what'),
+    (['--config.init_from=nowhere'], 'config.init_from: nowhere holds no run and no model'),
+  ):
+    with pytest.raises(SystemExit):
+      preflight.main([*options, *given])
+    assert f'error: {fault}' in capsys.readouterr().err
 
 
 def test_what_cannot_be_divided_is_told_before_its_price(monkeypatch, capsys):

@@ -133,11 +133,12 @@ def mesh_of(config: ConfigDict, family: Any, devices: Sequence[jax.Device] | Non
   return mesh
 
 
-def check_tpus(number: int, config: ConfigDict, family: Any) -> None:
-  """InputError unless mesh, batch and model of a config fit on so many devices of TPUs, as in
-  `mesh_of`. No TPU needs to be here. How many heads init_from has, only the run knows."""
+def check_tpus(number: int, config: ConfigDict, family: Any) -> dict[str, int]:
+  """The mesh {axis: size} of a config on so many devices of TPUs, none of which needs to be here.
+  InputErrors as of `mesh_of`. How many heads init_from has, only the run knows."""
   shape = shape_of(number=number, **axes_of(config, number, 'tpu'))
   check_fits(shape | {'tensor': 1} if config.init_from else shape, config, family)
+  return shape
 
 
 def check_fits(mesh: Mapping[str, int], config: ConfigDict, family: Any) -> None:

@@ -39,6 +39,7 @@ from bert_jax.errors import InputError, farewell
 from bert_jax.predict.__main__ import check_output
 from bert_jax.rows import prepared_examples
 from bert_jax.run import trackers
+from bert_jax.run.inputs import read_inputs
 from bert_jax.text import documents as text
 from bert_jax.text import files as text_files
 from bert_jax.tools import arguments, convert
@@ -919,8 +920,9 @@ def test_a_sweep_in_a_bucket_keeps_its_logs_there(fake, monkeypatch):
   assert files.names(fake / 'logs') == ['seed=3.json', 'seed=3.txt']
 
 
-def test_checkpoints_go_where_orbax_can_write(fake, monkeypatch):
-  """To gs:// by itself; by several processes to no other bucket."""
+def test_checkpoints_go_where_orbax_can_write(fake, corpus_file, monkeypatch):
+  """To gs:// by itself; by several processes to no other bucket, which is said before anything is
+  compiled."""
   opened = []
   buckets._store('fake', os.getpid())  # and lists anew each time
   assert fsspec.filesystem('fake').storage_options == {'use_listings_cache': False}
@@ -931,4 +933,4 @@ def test_checkpoints_go_where_orbax_can_write(fake, monkeypatch):
   assert opened[0] == 'gs://mine/W/checkpoints' and pathlib.Path(opened[1]).is_dir()
   monkeypatch.setattr(jax, 'process_count', lambda: 2)
   with pytest.raises(InputError, match='only one process writes to fake://.*; use gs://'):
-    checkpoint.Checkpoints(fake, small_pretrain('x').checkpoint)
+    read_inputs(small_pretrain(corpus_file), fake / 'W')

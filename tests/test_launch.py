@@ -132,6 +132,7 @@ def test_tpu_shows_its_commands():
   assert '--worker=3' in says('logs', '--worker', '3')
   assert 'gcsfs' in said
   said = says('run', *TRAIN)
+  assert 'on every worker: ' in said and 'started' not in said
   assert 'note: the workdir is not in a bucket (gs://); is it on a disk that all workers' in said
   in_bucket = ['--', '--config=configs/pretrain.py', '--workdir=gs://b/W']
   said = says('run', *in_bucket, '--config.data.train=gs://b/D').partition('+')[0]
@@ -609,6 +610,16 @@ def test_connections_of_gloo_are_left_out_of_the_lines(tmp_path):
   assert out.stdout == 'step 1\n'
 
 
+def test_a_process_that_is_killed_is_named(tmp_path):
+  """The status is of the first that has failed; 130, of a run that was stopped, is no signal."""
+  ends = '[ "$1" != -c ] || exit 0\n[ "$JAX_PROCESS_ID" = 0 ] || kill -9 $$\nexit $CODE'
+  program(tmp_path / 'python', ends)
+  for code, status in ((0, 137), (3, 3), (130, 130)):
+    sizes, env = ['--processes', '2', '--'], {'PYTHON': str(tmp_path / 'python'), 'CODE': str(code)}
+    out = launch('launch/local', *sizes, check=False, **env)
+    assert (out.returncode, out.stderr) == (status, 'process 1 of 2 was ended by SIGKILL\n')
+
+
 def attempt(folder, script, *flags, **env):
   """launch/attempt of a shell script that is given the workdir; $n is how often it was run."""
   count = 'n=$(($(cat "$2/count" 2> /dev/null || echo 0) + 1)); mkdir -p "$2"; echo $n > "$2/count"'
@@ -833,6 +844,8 @@ def test_commands_of_the_readme_against_a_gcloud_that_plays(gcloud):
   (folder / 'ended').write_text('running, silent for 3 seconds\n')
   (waits,) = (line.replace('sleep 60', 'exit 7') for line in lines if line[0] == 'u')
   assert subprocess.run(waits, shell=True, **how).returncode == 7
+  (folder / 'ended').write_text('no run is going, and none has ended by itself\n')
+  assert subprocess.run(waits, shell=True, **how).returncode == 0  # its machine was started anew
   (line,) = re.findall(r'^sky jobs launch .*', text, re.M)
   words = shlex.split(line, comments=True)
   given = dict(words[i + 1].split('=', 1) for i, x in enumerate(words) if x == '--env')

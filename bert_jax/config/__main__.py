@@ -57,15 +57,19 @@ def _entry(name: str, field: Field) -> str:
   return _filled('  '.join(facts), 8) + '\n' + _filled('    ' + field.meaning, 4)
 
 
-def lines(config: ConfigDict) -> Iterator[str]:
-  """`name=value  # not DEFAULT` for each field; then the values that change during the run, and why
-  no new run begins with it, if so."""
+def lines(config: ConfigDict, tpus: int = 0) -> Iterator[str]:
+  """`name=value  # not DEFAULT` for each field; then the values that change during the run, how it
+  divides over so many TPUs, and why no new run begins with it, if so."""
   usual = flatten(defaults(config.objective))
   for name, value in flatten(config).items():
     differs = value != usual[name] and name != 'objective'
     yield _filled(f'{name}={value!r}' + f'  # not {usual[name]!r}' * differs, 4)
   for change in timeline_of(config).changes() if config.steps else ():
     yield f'# {change}'
+  if tpus:
+    mesh = sharding.check_tpus(tpus, config, TASKS[config.objective])
+    rows = config.batch_size // (mesh['data'] * mesh['fsdp'])
+    yield f'# divides over {tpus} TPUs: mesh {mesh}, {rows} rows of a batch on each data shard'
   if sentence := why_none_begins(config):
     yield _filled(f'# no new run begins with this: {sentence}', 4)
 
@@ -76,10 +80,8 @@ def shown(args: argparse.Namespace, overrides: Sequence[str]) -> str:
     raise InputError('--tpus is about a config; name one.')
   if not args.config:
     return table(args.find)
-  config = load(args.config, overrides)
-  if args.tpus:
-    sharding.check_tpus(_number(args.tpus), config, TASKS[config.objective])
-  return '\n'.join(lines(config))
+  tpus = _number(args.tpus) if args.tpus else 0
+  return '\n'.join(lines(load(args.config, overrides), tpus))
 
 
 def _number(tpus: str) -> int:

@@ -17,7 +17,7 @@ from bert_jax import models, parameter_layers, tokenizers
 from bert_jax.config import model as config_model
 from bert_jax.convert import from_huggingface, hub, released_config
 from bert_jax.convert import sentence_transformers as vectors
-from bert_jax.errors import InputError, log
+from bert_jax.errors import InputError, about, log
 from bert_jax.files import Path
 from bert_jax.objectives.base import Objective
 from bert_jax.run import teacher
@@ -55,8 +55,10 @@ def beginning_of(config: ConfigDict, workdir: Path | str) -> Beginning:
     there = files.exists(config.resume_from)
     why = 'has no checkpoint; train it first' if there else 'does not exist; name a workdir'
     raise InputError(f'config.resume_from={config.resume_from} {why}.')
-  source = teaching.source_of(config)
-  return Beginning(hub.folder(source) if source else None, None)
+  if not (source := teaching.source_of(config)):
+    return Beginning(None, None)
+  with about('config.teacher' if source == config.get('teacher') else 'config.init_from'):
+    return Beginning(hub.folder(source), None)
 
 
 def as_begun(config: ConfigDict, workdir: Path, set_by_user: Collection[str] = ()) -> ConfigDict:

@@ -21,7 +21,7 @@ from bert_jax.tasks import TASKS, teaching
 from bert_jax.tasks.labelled import DEFAULTS
 from bert_jax.timeline import RATE, Timeline
 from bert_jax.tokenizers import run_tokenizer
-from bert_jax.workdir import contents, manifest
+from bert_jax.workdir import checkpoint, contents, manifest
 
 FEW_STEPS = DEFAULTS['min_steps']  # with fewer, fine-tuning has usually hardly begun to learn
 MANY_PASSES = 100  # over a text; 64 cost little, 1,024 much (T5's paper, table 9)
@@ -77,6 +77,7 @@ def read_inputs(config: ConfigDict, workdir: Path, set_by_user: Collection[str] 
   """The Inputs of a run, or an InputError. set_by_user: see train.train."""
   config = config_lib.check(config)
   trackers.check(config)
+  checkpoint.check_processes(workdir)
   beginning = initialization.beginning_of(config, workdir)
   config = initialization.as_begun(config, workdir, set_by_user)
   config = initialization.adopt_model(config, beginning, set_by_user)

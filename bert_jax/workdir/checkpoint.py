@@ -38,6 +38,17 @@ def newest_meta(workdir: str | Path) -> dict[str, Any] | None:
     return checkpoints.newest_good(checkpoints.meta, log.debug)[0] if checkpoints.steps() else None
 
 
+def is_staged(folder: Any) -> bool:
+  """Whether checkpoints are written on a disk and then uploaded, since Orbax cannot write there."""
+  return isinstance(folder, Bucket) and folder.protocol != 'gs'
+
+
+def check_processes(workdir: Any) -> None:
+  """InputError if this is one of several processes and they cannot write checkpoints there."""
+  if is_staged(workdir) and jax.process_count() > 1:
+    raise InputError(f'only one process writes to {workdir}; use gs:// or a disk of all.')
+
+
 class Checkpoints(policies.PreservationPolicy):
   """The checkpoints of a workdir. settings: config.checkpoint; None: read-only. identity: what
   every checkpoint stores about its config and data. judged_by: names the metric and the data that
@@ -52,7 +63,7 @@ class Checkpoints(policies.PreservationPolicy):
     rollback: int = 0,
   ):
     self.folder: Any = Path(workdir).expanduser().absolute() / 'checkpoints'
-    self.is_staged = isinstance(self.folder, Bucket) and self.folder.protocol != 'gs'
+    self.is_staged = is_staged(self.folder)
     self.writes, self.settings = settings is not None, settings or ConfigDict()
     self.identity, self.judged_by, self.rollback = identity, judged_by, rollback
     self.best = self._no_best(0)
@@ -69,8 +80,6 @@ class Checkpoints(policies.PreservationPolicy):
     if not self.writes and not self.folder.is_dir():
       raise InputError(f'{self.folder.parent} holds no checkpoint; train it first.')
     if self.writes and isinstance(self.folder, Bucket):
-      if self.is_staged and jax.process_count() > 1:
-        raise InputError(f'only one process writes to {self.folder}; use gs:// or a disk of all.')
       whole = {str(number) for number in saved_steps.newest_first(self.folder)}
       for name in {x for x in files.names(self.folder) if x.isdecimal()} - whole:
         remove_tree(self.folder / name)  # its upload was cut off

@@ -378,6 +378,15 @@ def test_two_records_of_one_name_are_an_error():
     records({'QA': qa, 'OTHER': dataclasses.replace(qa, resolve=print)})
 
 
+def test_how_a_config_divides_over_tpus_is_said():
+  fields = ['--config.batch_size=96', '--config.mesh.slices=3']
+  loaded = config.load('configs/pretrain.py:size=base', fields)
+  *_, told = __main__.lines(loaded, 24)
+  mesh = "mesh {'data': 3, 'fsdp': 8, 'tensor': 1}"
+  assert told == f'# divides over 24 TPUs: {mesh}, 4 rows of a batch on each data shard'
+  assert not any('TPUs' in line for line in __main__.lines(loaded))
+
+
 @pytest.mark.parametrize(
   'given, sentence',
   [

@@ -12,7 +12,7 @@ import types
 import jax
 import jax.numpy as jnp
 import pytest
-from conftest import run_module
+from conftest import run_module, small_pretrain
 from test_pod_estimates import fake_chip
 from test_pod_estimates import fake_mesh as mesh_of
 
@@ -20,8 +20,12 @@ from bert_jax import command_line, models, sharding
 from bert_jax import config as c
 from bert_jax.config import InputError
 from bert_jax.tasks import TASKS
+from bert_jax.text import documents
 from bert_jax.tools.preflight import __main__ as preflight
 from bert_jax.tools.preflight import chips, compilation, estimate, hlo
+from bert_jax.tools.prepare import __main__ as prepare
+from bert_jax.tools.prepare.steps import Settings
+from bert_jax.workdir import contents
 
 PROGRAM = """HloModule jit_train_step, is_scheduled=true
 
@@ -234,6 +238,40 @@ def test_where_a_batch_does_not_divide_stands_what_does_in_place_of_a_price(monk
   out, err = capsys.readouterr()
   assert end.value.code == 2 and 'compiled' not in err and '$' not in out + err
   assert asked == [16] and 'NO; use batch_size=64 or 128' in out
+
+
+def test_the_model_is_of_init_from_and_the_vocabulary_of_the_corpus(
+  corpus_file, vocab, tmp_path, monkeypatch, capsys
+):
+  """As a run takes them; else the price would be of a model that nobody trains."""
+  seen = []
+
+  def report_of(config, devices, chip):
+    seen.append(config.model)
+    return NOWHERE | {'fits': True, 'estimates': {}}
+
+  as_if_compiled(report_of, monkeypatch)
+  settings = Settings(
+    tuple(('', x) for x in documents.sources(str(corpus_file))), str(vocab.parent)
+  )
+  prepare.prepare(settings, tmp_path / 'D')
+  roomy = 'model.max_position_embeddings=512'
+  contents.claim(tmp_path / 'W', small_pretrain('x', f'{roomy} model.vocab_size=1234'))
+  options = ['--topology', 'v5e-16', '--config', 'configs/pretrain.py:size=base']
+  of_corpus, of_model = f'data.train={tmp_path / "D"}', f'init_from={tmp_path / "W"}'
+  names = f'data.train=en={tmp_path / "D"},de={tmp_path / "D"}'
+  for given in (of_corpus, names, of_model, 'data.train=not_here/*.txt'):
+    preflight.main([*options, f'--config.{given}'])
+  pieces = len(vocab.read_text().split())
+  assert [x.vocab_size for x in seen] == [pieces, pieces, 1234, 30522]
+  assert [x.hidden_size for x in seen] == [768, 768, 32, 768]
+  for given, fault in (
+    ([f'--config.{of_model}', '--config.model.hidden_size=96'], 'model.hidden_size is 32 in what'),
+    (['--config.init_from=nowhere'], 'config.init_from: nowhere holds no run and no model'),
+  ):
+    with pytest.raises(SystemExit):
+      preflight.main([*options, *given])
+    assert f'error: {fault}' in capsys.readouterr().err
 
 
 def test_what_cannot_be_divided_is_told_before_its_price(monkeypatch, capsys):
@@ -568,6 +606,8 @@ def test_a_report_is_of_the_compiled_program(monkeypatch):
     said = [preflight.table(known | {'cached': kept}) for kept in (False, True)]
     assert ['before and kept' in text for text in said] == [False, True]
     assert ('1,212  together' in said[0]) == known['fits']
+    assert 'largest buffers of state on a device:\n         0.0 MB  b\n' in said[0]
+    assert ('largest buffers of temporaries' in said[0]) == known['fits']
 
 
 def test_a_chip_is_calibrated_by_two_programs(monkeypatch):

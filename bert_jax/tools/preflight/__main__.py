@@ -36,7 +36,9 @@ def table(report: estimate.Report) -> str:
     + ' (bfloat16 is faster on TPUs)' * (report['dtype'] == 'float32'),
   ]
   for key in ('largest_of_state', 'largest_temporaries'):
-    lines += [f'  {x["bytes"] / 1e6:10,.1f} MB  {x["name"]}' for x in report.get(key, [])]
+    buffers = report.get(key, [])
+    lines += [f'largest buffers of {key.rpartition("_")[2]} on a device:'] * bool(buffers)
+    lines += [f'  {x["bytes"] / 1e6:10,.1f} MB  {x["name"]}' for x in buffers]
   if report['fits']:
     total = report['estimated_cycles']
     lines.append('compiler-estimated cycles:')
@@ -115,6 +117,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     rates = costs.rates(args.price, args.spot, len(names))
     log.info('preflight of %s for %s: nothing is rented or run', args.config, ', '.join(names))
     config = config_lib.load(args.config, overrides)
+    config = estimate.of_its_run(config, config_lib.names_of(overrides))
     if sentence := config_lib.why_none_begins(config):
       log.warning('no new run begins with this: %s', sentence)
     objective = estimate.objective_of(config)
@@ -131,7 +134,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     possible = [(name, report) for name, report in reports.items() if report['fits'] is None]
     if possible:
       log.info('%s', '\n'.join(costs.table(priced())))
-      log.info('now its step is compiled, usually in 1 to 5 minutes; Ctrl-C prints what is known')
+      log.info('now its step is compiled, unless it is kept; Ctrl-C prints what is known')
     try:
       for name, known in possible:
         try:

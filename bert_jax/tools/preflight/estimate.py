@@ -5,7 +5,7 @@ it takes least time."""
 import bisect
 import math
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -18,8 +18,9 @@ from bert_jax.errors import InputError, log
 from bert_jax.models.stack import REMAT_POLICIES
 from bert_jax.objectives.base import Objective
 from bert_jax.rows.sentence_pairs import PAIRS
-from bert_jax.run import speed
+from bert_jax.run import initialization, speed
 from bert_jax.tasks import TASKS, teaching
+from bert_jax.text import files
 from bert_jax.tools.preflight import chips, compilation, costs, hlo, step_time
 from bert_jax.tools.preflight.compilation import Devices
 from bert_jax.workdir.checkpoint import newest_meta
@@ -41,6 +42,16 @@ Attempt = Callable[[Mapping[str, Any]], Report | None]
 # compiled. Less than 2 % is no improvement: that much comes and goes with the compiler's fusions.
 NOISE = 0.02
 ATTENTION = ('einsum', 'xla')  # the compiler knows no time for the kernel, splash
+
+
+def of_its_run(config: ConfigDict, set_by_user: Collection[str] = ()) -> ConfigDict:
+  """The config with what its run takes from elsewhere: the sizes of the model of init_from, and the
+  vocabulary of prepared corpora. set_by_user: see train.train."""
+  beginning = initialization.beginning_of(config, '')
+  config, task = initialization.adopt_model(config, beginning, set_by_user), TASKS[config.objective]
+  parts = files.parts(config.data.train, config.corpus.languages) if task.reads_corpus else []
+  is_prepared = bool(parts) and all(prepared.is_prepared(part) for _, part in parts)
+  return task.resolve(config) if is_prepared else config
 
 
 def objective_of(config: ConfigDict) -> Objective:

@@ -259,6 +259,7 @@ def write_run(folder, lines):
   (folder / 'metrics.jsonl').write_text(''.join(f'{x}\n' for x in lines))
   (folder / 'summary.json').write_text(json.dumps({'metric': 'f1'}))
   facts = {'data': {'eval': {'baselines': {'f1': [0.3, 'prior']}}}}
+  facts['data']['train'] = {'baselines': {'loss': [70.5, 'unigram']}}
   (folder / 'run.json').write_text(json.dumps(facts))
 
 
@@ -291,17 +292,20 @@ def test_a_curve_is_drawn_from_a_workdir(tmp_path, monkeypatch):
     ('eval, a part of the rows', [20], [0.5]),
     ('eval, all rows', [33], [0.4]),
   ]
-  assert levels == [0.25] and titles[0] == 'train: loss 69'
+  # The title compares with the baseline of the rows that it is about.
+  assert levels == [0.25] and titles[0] == 'train: loss 69, 1.5 below unigram (70.5)'
   assert titles[1:] == ['eval, all rows: f1 0.4, 0.1 above prior (0.3)']  # that of all rows
-  said = lambda **last: notebooks.headline('mlm', last, Level(6.1, 'unigram'))
+  known = {kind: {'mlm': Level(6.1, 'unigram')} for kind in ('eval', 'whole')}
+  said = lambda **last: notebooks.headline('mlm', last, known)
   assert said(whole=5.9, train=4.0) == 'eval, all rows: mlm 5.9, 0.2 below unigram (6.1)'
   assert said(train=7.0, eval=6.102) == 'eval: mlm 6.1, at unigram (6.1)' and said() == 'mlm'
+  assert said(train=7.0) == 'train: mlm 7'
   write_run(tmp_path / 'begun', lines[:1])
   write_run(tmp_path / 'short', [json.dumps({'step': 6, 'split': x, 'f1': 0.4}) for x in LOOKS])
   assert {notebooks.drawn(tmp_path / x) for x in ('begun', 'none', 'short')} == {''}
   write_run(tmp_path / 'once', lines[:3] + lines[-1:])  # f1 is known at one step alone
   del titles[:]
-  assert notebooks.drawn(tmp_path / 'once') and titles == ['train: loss 69']
+  assert notebooks.drawn(tmp_path / 'once') and titles == ['train: loss 69, 1.5 below unigram (70.5)']
 
 
 def test_a_command_that_fails_ends_its_cell(capfd):

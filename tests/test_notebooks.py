@@ -305,7 +305,9 @@ def test_a_curve_is_drawn_from_a_workdir(tmp_path, monkeypatch):
   assert {notebooks.drawn(tmp_path / x) for x in ('begun', 'none', 'short')} == {''}
   write_run(tmp_path / 'once', lines[:3] + lines[-1:])  # f1 is known at one step alone
   del titles[:]
-  assert notebooks.drawn(tmp_path / 'once') and titles == ['train: loss 69, 1.5 below unigram (70.5)']
+  assert notebooks.drawn(tmp_path / 'once') and titles == [
+    'train: loss 69, 1.5 below unigram (70.5)'
+  ]
 
 
 def test_a_command_that_fails_ends_its_cell(capfd):
@@ -382,6 +384,15 @@ def test_a_run_in_a_notebook_shows_a_bar_and_its_curve(pretrained, corpus_file, 
   assert len(outputs) == 3 and outputs[2][-1] == curve
 
 
+def test_a_line_of_metrics_breaks_between_two_of_them():
+  metrics = [f'metric_{i} {i / 7:.4f} ({i / 9:.2f} below unigram)' for i in range(9)]
+  text = '  '.join(metrics)
+  lines = progress.folded(text).splitlines()
+  assert len(lines) > 2 and max(map(len, lines)) <= progress.WIDTH
+  assert [x for line in lines for x in line.strip().split('  ')] == metrics
+  assert progress.folded('step 20/20  eval  mlm 4') == 'step 20/20  eval  mlm 4'
+
+
 @pytest.mark.parametrize('cost, every', [(0.0, 2.0), (0.5, 10.5)])
 def test_a_curve_is_drawn_every_two_seconds_and_in_a_twentieth_of_the_time(
   cost, every, monkeypatch
@@ -415,6 +426,11 @@ errors.log.warning('careful')
 cells.Output().write('a bar')
 errors.log.info('after it')
 ---
+errors.log.info('of the first run')
+print('second')
+command_line.show_log()
+errors.log.info('of it')
+---
 raise errors.InputError('x is wrong; write y.')
 ---
 raise errors.Paused('saved at step 3')
@@ -425,13 +441,16 @@ with cells.stoppable():
   notebook = nbformat.v4.new_notebook(cells=cells)
   how = {'resources': {'metadata': {'path': str(ROOT)}}, 'allow_errors': True}
   NotebookClient(notebook, timeout=60, kernel_name='python3', **how).execute()
-  few, many, mistake, pause, interruption = cells
+  few, many, two, mistake, pause, interruption = cells
   assert re.sub('<.*?>', '', html_of(few)) == 'a &lt; b' and '<details>' not in html_of(few)
   lines, bar, after = many.outputs
   folded, rest = lines.data['text/html'].split('</details>')
   assert folded.startswith('<details><summary>7 lines, the last: <code>line 6</code>')
   assert 'line 0\nline 1' in folded and re.sub('<.*?>', '', rest) == 'careful'
   assert (bar.data['text/plain'], after.data['text/plain']) == ('a bar', 'after it')
+  first, title, second = two.outputs  # a title stands above the lines of its run
+  assert re.sub('<.*?>', '', first.data['text/html']) == 'of the first run'
+  assert title.text == 'second\n' and second.data['text/plain'] == 'of it'
   said = [x.traceback for cell in (mistake, pause, interruption) for x in cell.outputs]
   assert said[:2] == [['InputError: x is wrong; write y.'], ['Paused: saved at step 3']]
   ((sentence,),) = said[2:]

@@ -134,6 +134,21 @@ def test_what_a_notebook_uses_of_this_package_is_there(name):
 
 @pytest.mark.slow
 def test_the_first_cell_gets_the_code_once(tmp_path, monkeypatch):
+@pytest.mark.parametrize('here', ['copy/launch', 'copy/..', '.'])
+def test_the_first_cell_finds_a_copy_around_it_or_beside_it(here, tmp_path, monkeypatch):
+  """A folder `bert_jax` that holds a copy is no package, though Python imports it as one."""
+  source = next(x for x in read('tpu').cells if x.cell_type == 'code').source
+  search, _, _ = source.partition('if not importlib')  # and not the network
+  copy = tmp_path / ('bert_jax' if here == 'copy/..' else 'copy')
+  for name in ('bert_jax/train.py', 'launch/colab_tpu.ipynb'):
+    (copy / name).parent.mkdir(parents=True)
+    (copy / name).touch()
+  monkeypatch.chdir(copy.parent / here.replace('copy', copy.name))
+  for _ in range(2):  # run again in the same kernel, it stays there
+    exec(search, {})
+    assert Path.cwd() == (tmp_path if here == '.' else copy)
+
+
   if not (ROOT / '.git').exists():
     pytest.skip('not a git checkout')
   monkeypatch.delenv('PYTHONPATH')

@@ -13,6 +13,7 @@ import time
 import types
 from pathlib import Path
 
+import fake_bucket
 import nbformat
 import numpy as np
 import pytest
@@ -41,6 +42,7 @@ def execute(name, parameters, then=''):
   places = [i for i, x in enumerate(notebook.cells) if 'parameters' in x.metadata.get('tags', ())]
   source = '\n'.join(f'{name} = {value!r}' for name, value in parameters.items())
   source += "\nfrom bert_jax import notebooks\nnotebooks.machine = lambda: 'cpu'"  # which is slow
+  source += '\nimport fake_bucket' * parameters['FOLDER'].startswith('fake:')
   notebook.cells.insert(places[0] + 1, new(source))
   notebook.cells += [new(then)] if then else []
   here = {'metadata': {'path': str(ROOT)}}
@@ -51,7 +53,7 @@ def execute(name, parameters, then=''):
 @pytest.fixture(autouse=True)
 def is_hermetic(tmp_path, monkeypatch):
   monkeypatch.setenv('IPYTHONDIR', str(tmp_path / 'ipython'))
-  monkeypatch.setenv('PYTHONPATH', str(ROOT))
+  monkeypatch.setenv('PYTHONPATH', f'{ROOT}:{ROOT / "tests"}')
 
 
 def cell_of(notebook, text):
@@ -132,8 +134,6 @@ def test_what_a_notebook_uses_of_this_package_is_there(name):
     config.load(spec, [])
 
 
-@pytest.mark.slow
-def test_the_first_cell_gets_the_code_once(tmp_path, monkeypatch):
 @pytest.mark.parametrize('here', ['copy/launch', 'copy/..', '.'])
 def test_the_first_cell_finds_a_copy_around_it_or_beside_it(here, tmp_path, monkeypatch):
   """A folder `bert_jax` that holds a copy is no package, though Python imports it as one."""
@@ -149,6 +149,8 @@ def test_the_first_cell_finds_a_copy_around_it_or_beside_it(here, tmp_path, monk
     assert Path.cwd() == (tmp_path if here == '.' else copy)
 
 
+@pytest.mark.slow
+def test_the_first_cell_gets_the_code_once(tmp_path, monkeypatch):
   if not (ROOT / '.git').exists():
     pytest.skip('not a git checkout')
   monkeypatch.delenv('PYTHONPATH')
@@ -196,7 +198,8 @@ def test_a_notebook_trains_and_a_finished_one_returns(corpus_file, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_table_becomes_a_classifier(tmp_path):
+def test_a_table_becomes_a_classifier(tmp_path, monkeypatch):
+  fake_bucket.in_folder(tmp_path, monkeypatch)
   write_tickets(tmp_path / 'tickets.csv', np.random.default_rng(0))
   fields = """steps=60 model.vocab_size=200 batch_size=4 data.seq_length=32
   model.num_hidden_layers=1 model.hidden_size=64 model.intermediate_size=64
@@ -207,7 +210,7 @@ def test_a_table_becomes_a_classifier(tmp_path):
     'LABEL': 'abteilung',
     'TASK': 'table,runlocal',
     'MODEL': '',
-    'FOLDER': str(tmp_path / 'out'),
+    'FOLDER': 'fake://mine/out',
     'FIELDS': dict(x.split('=') for x in fields.split()),
   }
   notebook = execute('finetune', parameters, 'run.curve()')
@@ -234,7 +237,8 @@ def write_tickets(path, rng):
 
 
 @pytest.mark.slow
-def test_quickstart(corpus_file, tmp_path):
+def test_quickstart(corpus_file, tmp_path, monkeypatch):
+  fake_bucket.in_folder(tmp_path, monkeypatch)
   small = [x for x in small_overrides(corpus_file) if 'layers' not in x and 'corpus.' not in x]
   data = tmp_path / 'tickets.csv'
   write_tickets(data, np.random.default_rng(0))
@@ -242,7 +246,7 @@ def test_quickstart(corpus_file, tmp_path):
   table.label_column=abteilung log.tensorboard=false task.train_examples=0 model.vocab_size=200
   log.every=1"""
   parameters = {
-    'FOLDER': str(tmp_path / 'out'),
+    'FOLDER': 'fake://mine/out',
     'PRETRAIN': [*small, '--config.corpus.eval_share=0.2'],
     'FINETUNE': [f'--config.{x}' for x in fields.split()],
   }

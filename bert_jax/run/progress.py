@@ -14,7 +14,7 @@ from bert_jax.errors import log
 from bert_jax.files import Path
 
 EVERY, SHARE = 2.0, 0.05  # seconds between drawings of a curve; the most of the time they may take
-WIDTH = 100  # characters of a line in a notebook, which breaks longer ones inside a word
+WIDTH = 110  # characters of a line in a notebook, which breaks longer ones inside a word
 BAR = '{percentage:3.0f} %|{bar:40}| step {n_fmt} of {total_fmt} [{elapsed}<{remaining}]{desc}'
 
 

@@ -111,7 +111,8 @@ def drawn(workdir: Path) -> str:
     return ''
   from matplotlib.figure import Figure
 
-  split = facts.split('eval' if 'eval' in facts.data else 'train')
+  data = 'eval' if 'eval' in facts.data else 'train'
+  split = facts.split(data)
   baselines = {**split.baselines, **split.part}
   levels = {'whole': split.baselines, 'eval': baselines}
   levels['train'] = facts.split('train').baselines
@@ -129,7 +130,7 @@ def drawn(workdir: Path) -> str:
         steps = [point.step for point in points]
         axis.plot(steps, values, label=labels.get(kind, kind), **(alone | look))
     if level := baselines.get(name):
-      which = f'{level.kind}{" of the part" * (name in split.part)}, {level.value:.3g}'
+      which = f'{level.kind} of {"a part of " * (name in split.part)}{data}, {level.value:.3g}'
       axis.axhline(level.value, color='0.3', ls=':', lw=1, label=which)
     unit = ' (cross-entropy, nats)' if level and level.kind in CROSS_ENTROPIES else ''
     axis.set(xlabel='step', ylabel=name + unit)

@@ -300,7 +300,7 @@ def test_a_curve_is_drawn_from_a_workdir(tmp_path, monkeypatch):
     return plot(axis, x, y, **look)
 
   monkeypatch.setattr(Axes, 'plot', noted)
-  monkeypatch.setattr(Axes, 'axhline', lambda axis, y, **look: levels.append(y))
+  monkeypatch.setattr(Axes, 'axhline', lambda axis, y, **look: levels.append((y, look['label'])))
   monkeypatch.setattr(Axes, 'set_title', lambda axis, text, **_: titles.append(text))
   assert base64.b64decode(notebooks.drawn(tmp_path / 'run')).startswith(PNG)
   # The metric that it is judged by has no values in training, so the loss stands beside it.
@@ -312,7 +312,8 @@ def test_a_curve_is_drawn_from_a_workdir(tmp_path, monkeypatch):
     ('eval, all rows', [33], [0.4]),
   ]
   # The title compares with the baseline of the rows that it is about.
-  assert levels == [0.25] and titles[0] == 'train: loss 69, 1.5 below unigram (70.5)'
+  assert levels == [(0.25, 'prior of a part of eval, 0.25')]
+  assert titles[0] == 'train: loss 69, 1.5 below unigram (70.5)'
   assert titles[1:] == ['eval, all rows: f1 0.4, 0.1 above prior (0.3)']  # that of all rows
   known = {kind: {'mlm': Level(6.1, 'unigram')} for kind in ('eval', 'whole')}
   said = lambda **last: notebooks.headline('mlm', last, known)

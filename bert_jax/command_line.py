@@ -35,8 +35,10 @@ def show_log() -> None:
   if log.level == logging.NOTSET:
     log.setLevel(logging.INFO)
   if in_notebook():  # the root's handler there is not the user's, and Jupyter shows it in red
-    if not log.handlers:
-      log.addHandler(Log())
+    if all(isinstance(x, Log) for x in log.handlers):
+      log.handlers = [
+        Log()
+      ]  # what follows has an output of its own, below what the cell has printed
       log.propagate = False
   elif not log.hasHandlers():
     log.addHandler(logging.StreamHandler())

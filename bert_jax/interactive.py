@@ -119,10 +119,14 @@ def start(
   config = config_lib.load(spec, overrides)
   if tables and files.exists(folder / contents.CONFIG):
     begun = contents.read_config(folder).data
-    for split in ('train', 'eval'):  # a workdir may be moved; the name has the checksum
-      if config.data[split] in tables and Path(begun[split]).name != Path(config.data[split]).name:
+    for split in ('train', 'eval'):
+      if (path := config.data[split]) not in tables or path == begun[split]:
+        continue
+      if Path(begun[split]).name != Path(path).name:  # which has the checksum
         fault = f'{folder} holds a run on other rows of data.{split}'
         raise InputError(f'{fault}; give the same, name another workdir, or delete it.')
+      # The workdir was moved, or is named otherwise; its config says where the rows are.
+      config.data[split], tables[begun[split]] = begun[split], tables.pop(path)
   _write(tables)
   _, metrics = train.train(config, folder, config_lib.names_of(overrides))
   return Run(folder, metrics)

@@ -111,8 +111,11 @@ def drawn(workdir: Path) -> str:
     return ''
   from matplotlib.figure import Figure
 
-  split = facts.split('eval' if 'eval' in facts.data else 'train')
+  data = 'eval' if 'eval' in facts.data else 'train'
+  split = facts.split(data)
   baselines = {**split.baselines, **split.part}
+  levels = {'whole': split.baselines, 'eval': baselines}
+  levels['train'] = facts.split('train').baselines
   labels = {'train': f'train, means of {run.log_every or "some"} steps', 'whole': WHOLE}
   labels['eval'] = 'eval, a part of the rows' if split.part else 'eval'
   figure = Figure(figsize=(5.2 * len(names) + 1.8, 3.2), layout='constrained')
@@ -127,12 +130,11 @@ def drawn(workdir: Path) -> str:
         steps = [point.step for point in points]
         axis.plot(steps, values, label=labels.get(kind, kind), **(alone | look))
     if level := baselines.get(name):
-      which = f'{level.kind}{" of the part" * (name in split.part)}, {level.value:.3g}'
+      which = f'{level.kind} of {"a part of " * (name in split.part)}{data}, {level.value:.3g}'
       axis.axhline(level.value, color='0.3', ls=':', lw=1, label=which)
     unit = ' (cross-entropy, nats)' if level and level.kind in CROSS_ENTROPIES else ''
     axis.set(xlabel='step', ylabel=name + unit)
-    own = split.baselines.get(name) if 'whole' in last else level  # that of the rows of the title
-    axis.set_title(headline(name, last, own), fontsize=10)
+    axis.set_title(headline(name, last, levels), fontsize=10)
     axis.spines[['top', 'right']].set_visible(False)
     if axis.get_legend_handles_labels()[1]:
       axis.legend(frameon=False, fontsize=8)
@@ -141,12 +143,15 @@ def drawn(workdir: Path) -> str:
   return base64.b64encode(file.getvalue()).decode()
 
 
-def headline(name: str, last: Mapping[str, float], level: Level | None) -> str:
+def headline(
+  name: str, last: Mapping[str, float], levels: Mapping[str, Mapping[str, Level]]
+) -> str:
   """A title of the last values of a metric, {kind of a Point: value}, with their distance to its
-  baseline on the same rows: 'eval, all rows: mlm 5.68, 0.59 below unigram (6.27)'."""
+  baseline on the same rows, of levels, {kind: {metric: Level}}: 'eval, all rows: mlm 5.68, 0.59
+  below unigram (6.27)'."""
   kind = next((x for x in ('whole', 'eval', 'train') if x in last), '')
   said = f'{WHOLE if kind == "whole" else kind}: {name} {last[kind]:.3g}' if kind else name
-  if not kind or not level:
+  if not (level := levels.get(kind, {}).get(name)):
     return said
   gap = last[kind] - level.value
   place = f'{abs(gap):.2g} {"below" if gap < 0 else "above"}' if abs(gap) >= 0.005 else 'at'

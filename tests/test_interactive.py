@@ -3,6 +3,7 @@
 import base64
 import dataclasses
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -100,6 +101,17 @@ def test_other_rows_in_the_same_workdir_are_refused(run, small):
     with pytest.raises(InputError, match=said):
       bert_jax.finetune(rows, run.workdir, eval=held_out, **small)
   assert sorted((run.workdir / 'rows').iterdir()) == before
+
+
+def test_a_workdir_that_was_moved_goes_on_with_the_same_rows(run, small, tmp_path):
+  """They are written again to the place that its config names, if they are not there."""
+  shutil.copytree(run.workdir, moved := tmp_path / 'moved')
+  held = run.workdir / 'rows'
+  names = sorted(path.name for path in held.iterdir())
+  held.rename(tmp_path / 'rows')
+  again = bert_jax.finetune(table(), moved, eval=table(1, 11), **small)
+  assert again.metrics == run.metrics and again.workdir == moved
+  assert sorted(path.name for path in held.iterdir()) == names
 
 
 def test_null_cells_are_named_or_counted(small, tmp_path, caplog, monkeypatch):

@@ -13,6 +13,7 @@ import time
 import types
 from pathlib import Path
 
+import fake_bucket
 import nbformat
 import numpy as np
 import pytest
@@ -41,6 +42,7 @@ def execute(name, parameters, then=''):
   places = [i for i, x in enumerate(notebook.cells) if 'parameters' in x.metadata.get('tags', ())]
   source = '\n'.join(f'{name} = {value!r}' for name, value in parameters.items())
   source += "\nfrom bert_jax import notebooks\nnotebooks.machine = lambda: 'cpu'"  # which is slow
+  source += '\nimport fake_bucket' * parameters['FOLDER'].startswith('fake:')
   notebook.cells.insert(places[0] + 1, new(source))
   notebook.cells += [new(then)] if then else []
   here = {'metadata': {'path': str(ROOT)}}
@@ -51,7 +53,7 @@ def execute(name, parameters, then=''):
 @pytest.fixture(autouse=True)
 def is_hermetic(tmp_path, monkeypatch):
   monkeypatch.setenv('IPYTHONDIR', str(tmp_path / 'ipython'))
-  monkeypatch.setenv('PYTHONPATH', str(ROOT))
+  monkeypatch.setenv('PYTHONPATH', f'{ROOT}:{ROOT / "tests"}')
 
 
 def cell_of(notebook, text):
@@ -132,6 +134,21 @@ def test_what_a_notebook_uses_of_this_package_is_there(name):
     config.load(spec, [])
 
 
+@pytest.mark.parametrize('here', ['copy/launch', 'copy/..', '.'])
+def test_the_first_cell_finds_a_copy_around_it_or_beside_it(here, tmp_path, monkeypatch):
+  """A folder `bert_jax` that holds a copy is no package, though Python imports it as one."""
+  source = next(x for x in read('tpu').cells if x.cell_type == 'code').source
+  search, _, _ = source.partition('if not importlib')  # and not the network
+  copy = tmp_path / ('bert_jax' if here == 'copy/..' else 'copy')
+  for name in ('bert_jax/train.py', 'launch/colab_tpu.ipynb'):
+    (copy / name).parent.mkdir(parents=True)
+    (copy / name).touch()
+  monkeypatch.chdir(copy.parent / here.replace('copy', copy.name))
+  for _ in range(2):  # run again in the same kernel, it stays there
+    exec(search, {})
+    assert Path.cwd() == (tmp_path if here == '.' else copy)
+
+
 @pytest.mark.slow
 def test_the_first_cell_gets_the_code_once(tmp_path, monkeypatch):
   if not (ROOT / '.git').exists():
@@ -181,7 +198,8 @@ def test_a_notebook_trains_and_a_finished_one_returns(corpus_file, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_table_becomes_a_classifier(tmp_path):
+def test_a_table_becomes_a_classifier(tmp_path, monkeypatch):
+  fake_bucket.in_folder(tmp_path, monkeypatch)
   write_tickets(tmp_path / 'tickets.csv', np.random.default_rng(0))
   fields = """steps=60 model.vocab_size=200 batch_size=4 data.seq_length=32
   model.num_hidden_layers=1 model.hidden_size=64 model.intermediate_size=64
@@ -192,7 +210,7 @@ def test_a_table_becomes_a_classifier(tmp_path):
     'LABEL': 'abteilung',
     'TASK': 'table,runlocal',
     'MODEL': '',
-    'FOLDER': str(tmp_path / 'out'),
+    'FOLDER': 'fake://mine/out',
     'FIELDS': dict(x.split('=') for x in fields.split()),
   }
   notebook = execute('finetune', parameters, 'run.curve()')
@@ -219,7 +237,8 @@ def write_tickets(path, rng):
 
 
 @pytest.mark.slow
-def test_quickstart(corpus_file, tmp_path):
+def test_quickstart(corpus_file, tmp_path, monkeypatch):
+  fake_bucket.in_folder(tmp_path, monkeypatch)
   small = [x for x in small_overrides(corpus_file) if 'layers' not in x and 'corpus.' not in x]
   data = tmp_path / 'tickets.csv'
   write_tickets(data, np.random.default_rng(0))
@@ -227,7 +246,7 @@ def test_quickstart(corpus_file, tmp_path):
   table.label_column=abteilung log.tensorboard=false task.train_examples=0 model.vocab_size=200
   log.every=1"""
   parameters = {
-    'FOLDER': str(tmp_path / 'out'),
+    'FOLDER': 'fake://mine/out',
     'PRETRAIN': [*small, '--config.corpus.eval_share=0.2'],
     'FINETUNE': [f'--config.{x}' for x in fields.split()],
   }
@@ -259,6 +278,7 @@ def write_run(folder, lines):
   (folder / 'metrics.jsonl').write_text(''.join(f'{x}\n' for x in lines))
   (folder / 'summary.json').write_text(json.dumps({'metric': 'f1'}))
   facts = {'data': {'eval': {'baselines': {'f1': [0.3, 'prior']}}}}
+  facts['data']['train'] = {'baselines': {'loss': [70.5, 'unigram']}}
   (folder / 'run.json').write_text(json.dumps(facts))
 
 
@@ -280,7 +300,7 @@ def test_a_curve_is_drawn_from_a_workdir(tmp_path, monkeypatch):
     return plot(axis, x, y, **look)
 
   monkeypatch.setattr(Axes, 'plot', noted)
-  monkeypatch.setattr(Axes, 'axhline', lambda axis, y, **look: levels.append(y))
+  monkeypatch.setattr(Axes, 'axhline', lambda axis, y, **look: levels.append((y, look['label'])))
   monkeypatch.setattr(Axes, 'set_title', lambda axis, text, **_: titles.append(text))
   assert base64.b64decode(notebooks.drawn(tmp_path / 'run')).startswith(PNG)
   # The metric that it is judged by has no values in training, so the loss stands beside it.
@@ -291,17 +311,23 @@ def test_a_curve_is_drawn_from_a_workdir(tmp_path, monkeypatch):
     ('eval, a part of the rows', [20], [0.5]),
     ('eval, all rows', [33], [0.4]),
   ]
-  assert levels == [0.25] and titles[0] == 'train: loss 69'
+  # The title compares with the baseline of the rows that it is about.
+  assert levels == [(0.25, 'prior of a part of eval, 0.25')]
+  assert titles[0] == 'train: loss 69, 1.5 below unigram (70.5)'
   assert titles[1:] == ['eval, all rows: f1 0.4, 0.1 above prior (0.3)']  # that of all rows
-  said = lambda **last: notebooks.headline('mlm', last, Level(6.1, 'unigram'))
+  known = {kind: {'mlm': Level(6.1, 'unigram')} for kind in ('eval', 'whole')}
+  said = lambda **last: notebooks.headline('mlm', last, known)
   assert said(whole=5.9, train=4.0) == 'eval, all rows: mlm 5.9, 0.2 below unigram (6.1)'
   assert said(train=7.0, eval=6.102) == 'eval: mlm 6.1, at unigram (6.1)' and said() == 'mlm'
+  assert said(train=7.0) == 'train: mlm 7'
   write_run(tmp_path / 'begun', lines[:1])
   write_run(tmp_path / 'short', [json.dumps({'step': 6, 'split': x, 'f1': 0.4}) for x in LOOKS])
   assert {notebooks.drawn(tmp_path / x) for x in ('begun', 'none', 'short')} == {''}
   write_run(tmp_path / 'once', lines[:3] + lines[-1:])  # f1 is known at one step alone
   del titles[:]
-  assert notebooks.drawn(tmp_path / 'once') and titles == ['train: loss 69']
+  assert notebooks.drawn(tmp_path / 'once') and titles == [
+    'train: loss 69, 1.5 below unigram (70.5)'
+  ]
 
 
 def test_a_command_that_fails_ends_its_cell(capfd):
@@ -378,6 +404,15 @@ def test_a_run_in_a_notebook_shows_a_bar_and_its_curve(pretrained, corpus_file, 
   assert len(outputs) == 3 and outputs[2][-1] == curve
 
 
+def test_a_line_of_metrics_breaks_between_two_of_them():
+  metrics = [f'metric_{i} {i / 7:.4f} ({i / 9:.2f} below unigram)' for i in range(9)]
+  text = '  '.join(metrics)
+  lines = progress.folded(text).splitlines()
+  assert len(lines) > 2 and max(map(len, lines)) <= progress.WIDTH
+  assert [x for line in lines for x in line.strip().split('  ')] == metrics
+  assert progress.folded('step 20/20  eval  mlm 4') == 'step 20/20  eval  mlm 4'
+
+
 @pytest.mark.parametrize('cost, every', [(0.0, 2.0), (0.5, 10.5)])
 def test_a_curve_is_drawn_every_two_seconds_and_in_a_twentieth_of_the_time(
   cost, every, monkeypatch
@@ -411,6 +446,11 @@ errors.log.warning('careful')
 cells.Output().write('a bar')
 errors.log.info('after it')
 ---
+errors.log.info('of the first run')
+print('second')
+command_line.show_log()
+errors.log.info('of it')
+---
 raise errors.InputError('x is wrong; write y.')
 ---
 raise errors.Paused('saved at step 3')
@@ -421,13 +461,16 @@ with cells.stoppable():
   notebook = nbformat.v4.new_notebook(cells=cells)
   how = {'resources': {'metadata': {'path': str(ROOT)}}, 'allow_errors': True}
   NotebookClient(notebook, timeout=60, kernel_name='python3', **how).execute()
-  few, many, mistake, pause, interruption = cells
+  few, many, two, mistake, pause, interruption = cells
   assert re.sub('<.*?>', '', html_of(few)) == 'a &lt; b' and '<details>' not in html_of(few)
   lines, bar, after = many.outputs
   folded, rest = lines.data['text/html'].split('</details>')
   assert folded.startswith('<details><summary>7 lines, the last: <code>line 6</code>')
   assert 'line 0\nline 1' in folded and re.sub('<.*?>', '', rest) == 'careful'
   assert (bar.data['text/plain'], after.data['text/plain']) == ('a bar', 'after it')
+  first, title, second = two.outputs  # a title stands above the lines of its run
+  assert re.sub('<.*?>', '', first.data['text/html']) == 'of the first run'
+  assert title.text == 'second\n' and second.data['text/plain'] == 'of it'
   said = [x.traceback for cell in (mistake, pause, interruption) for x in cell.outputs]
   assert said[:2] == [['InputError: x is wrong; write y.'], ['Paused: saved at step 3']]
   ((sentence,),) = said[2:]

@@ -162,5 +162,5 @@ def draw(states: States, path: Path, layer: int, heads: Sequence[int]) -> None:
     axis.set_title(f'layer {layer}, head {head}: {most_read(attention, tokens)}', fontsize=9)
     axis.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=8)
     axis.set_yticks(range(len(tokens)), tokens, fontsize=8)
-  with writing(f'--picture {path}', 'name another file'):
-    figure.savefig(path, dpi=dpi, bbox_inches='tight')
+  with writing(f'--picture {path}', 'name another file'), path.open('wb') as file:
+    figure.savefig(file, dpi=dpi, bbox_inches='tight')

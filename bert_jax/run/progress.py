@@ -1,6 +1,8 @@
 """How far a run has come: a bar on a terminal, lines elsewhere, a bar and a curve in a notebook."""
 
+import re
 import sys
+import textwrap
 import time
 from typing import Any
 
@@ -12,6 +14,7 @@ from bert_jax.errors import log
 from bert_jax.files import Path
 
 EVERY, SHARE = 2.0, 0.05  # seconds between drawings of a curve; the most of the time they may take
+WIDTH = 110  # characters of a line in a notebook, which breaks longer ones inside a word
 BAR = '{percentage:3.0f} %|{bar:40}| step {n_fmt} of {total_fmt} [{elapsed}<{remaining}]{desc}'
 
 
@@ -82,7 +85,7 @@ class Live(Progress):
     self._say('now', text)
 
   def _say(self, kind, text):
-    self.said[kind] = f'{kind:6}{text}' if kind == 'train' else text
+    self.said[kind] = folded(f'{kind:6}{text}' if kind == 'train' else text)
     self.bar.set_description_str(''.join(f'\n{x}' for x in self.said.values()), refresh=True)
     if time.monotonic() >= self.next:
       self._draw()
@@ -100,3 +103,10 @@ class Live(Progress):
     if self.is_bar:  # else it is closed already
       self.bar.close()
       self._draw()
+
+
+def folded(text: str) -> str:
+  """A line of metrics, with two spaces between them, as lines of WIDTH that break between two."""
+  whole = re.sub('(?<! ) (?! )', '\0', text)
+  lines = textwrap.wrap(whole, WIDTH, subsequent_indent='  ', break_on_hyphens=False)
+  return '\n'.join(lines).replace('\0', ' ')

@@ -36,9 +36,8 @@ def show_log() -> None:
     log.setLevel(logging.INFO)
   if in_notebook():  # the root's handler there is not the user's, and Jupyter shows it in red
     if all(isinstance(x, Log) for x in log.handlers):
-      log.handlers = [
-        Log()
-      ]  # what follows has an output of its own, below what the cell has printed
+      # What follows has an output of its own, below what the cell has printed.
+      log.handlers = [Log()]
       log.propagate = False
   elif not log.hasHandlers():
     log.addHandler(logging.StreamHandler())

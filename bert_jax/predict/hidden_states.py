@@ -163,4 +163,4 @@ def draw(states: States, path: Path, layer: int, heads: Sequence[int]) -> None:
     axis.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=8)
     axis.set_yticks(range(len(tokens)), tokens, fontsize=8)
   with writing(f'--picture {path}', 'name another file'), path.open('wb') as file:
-    figure.savefig(file, format=path.suffix[1:] or 'png', dpi=dpi, bbox_inches='tight')
+    figure.savefig(file, dpi=dpi, bbox_inches='tight')

@@ -172,8 +172,8 @@ def health(metrics: Mapping[str, float], baselines: Mapping[str, Level]) -> str:
   def said(name, value):
     level, kind = baseline = baselines.get(name, Level(0.0, ''))
     if isinstance(baseline, LossLevel):
-      side = 'below' if value <= level else 'ABOVE'
-      return f'{name} {value:.4g} ({abs(level - value):.2f} {side} {kind})'
+      gap = f'{abs(level - value):.2f} {"below" if value < level else "ABOVE"}'
+      return f'{name} {value:.4g} ({"at" if gap.startswith("0.00") else gap} {kind})'
     beside = f' ({kind} {level:.2f})' if level else ''  # 0 says nothing
     return f'{name} {value:.4g}{beside}'
 

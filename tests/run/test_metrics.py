@@ -199,6 +199,8 @@ def test_a_loss_is_told_from_a_score_by_its_baseline_not_by_its_name():
   assert values == {'accuracy': 3.0, 'hits': 0.3, 'nats': 1.6, 'accuracy_below_unigram': 1.5}
   said = 'accuracy 3 (1.50 below unigram)  hits 0.3 (prior 0.25)  nats 1.6'
   assert training_log.health(values, baselines) == said
+  at = [training_log.health({'hits': x}, {'hits': LossLevel(0.25, 'mean')}) for x in (0.246, 0.256)]
+  assert at == ['hits 0.246 (at mean)', 'hits 0.256 (0.01 ABOVE mean)']
   # What an evaluation counts itself stands beside its score, and that it collapsed at the end.
   own = {'replaced_accuracy': 0.87, 'replaced_accuracy_majority': 0.85, 'constant': 1.0}
   assert training_log.health(own, {}) == (

@@ -29,6 +29,7 @@ from bert_jax.tools.report import arms as report_arms
 from bert_jax.tools.report import curves, panels, tables
 from bert_jax.tools.report import figures as report_figures
 from bert_jax.tools.report import pages as report_pages
+from bert_jax.tools.report import parts as report_parts
 from bert_jax.tools.report import statistics as stats
 from bert_jax.tools.report.panels import Row
 from bert_jax.workdir import records
@@ -432,9 +433,9 @@ def test_a_figure_has_as_many_axes_as_panels():
 
 def test_colours_survive_grey_print():
   for count in range(2, 9):
-    grey = [np.dot(colour[:3], (0.299, 0.587, 0.114)) for colour in report_figures.colours(count)]
+    grey = [np.dot(colour[:3], (0.299, 0.587, 0.114)) for colour in report_parts.colours(count)]
     assert min(np.diff(grey)) > 0.07 and max(grey) < 0.77
-  assert len(set(report_figures.MARKERS)) == len(set(report_figures.LINES)) == 8
+  assert len(set(report_parts.MARKERS)) == len(set(report_parts.LINES)) == 8
 
 
 def test_an_arm_that_beats_no_guess_presses_no_other_into_a_corner(tmp_path):
@@ -507,14 +508,14 @@ def test_a_picture_by_step_shows_where_a_field_changes(tmp_path):
   panel = report.read(tmp_path).panels[0]
   for along, marked in (('step', [('span', 130)]), ('tokens', [])):
     axis = plt.figure().add_subplot()
-    report_figures.draw_curves(axis, panel, 'mlm', along)
+    report_parts.draw_curves(axis, panel, 'mlm', along)
     labels = [(x.get_text(), x.get_position()[0]) for x in axis.texts]
     assert [x for x in labels if x[0] == 'span'] == marked
   # As 25 k, but no 500 m, which may be minutes, and no 1 k beside 600 and 800.
   for seconds in (0.5, 1_100, 25_000):
     axis = plt.figure().add_subplot()
     axis.set_xlim(0, seconds)
-    report_figures.draw_curves(axis, panel, 'mlm', 'seconds')
+    report_parts.draw_curves(axis, panel, 'mlm', 'seconds')
     assert isinstance(axis.xaxis.get_major_formatter(), EngFormatter) == (seconds > 10_000)
 
 
@@ -533,7 +534,7 @@ def test_the_evaluation_of_all_rows_stands_apart_from_the_curve(tmp_path):
   apart = curves.curve(panel.runs, 'mlm', 'step', 'whole')
   assert apart == [(500, pytest.approx(3.6), stats.interval([3.0, 3.5, 4.3]))]
   axis = plt.figure().add_subplot()
-  report_figures.draw_curves(axis, panel, 'mlm', 'step')
+  report_parts.draw_curves(axis, panel, 'mlm', 'step')
   drawn = [([*line.get_xdata()], [*line.get_ydata()]) for line in axis.lines]
   assert ([250, 500], [6.5, 4.0]) in drawn and ([500], [pytest.approx(3.6)]) in drawn
   (level,) = axis.texts

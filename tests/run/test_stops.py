@@ -132,7 +132,8 @@ def trains(config, workdir, kept, signalled=lambda: False, step=train_step):
   inputs = SimpleNamespace(config=config, steps=STEPS, workdir=workdir, in_workdir=bool(kept))
   inputs.log_every, inputs.passes = config.log.every, lambda rows: Inputs.passes(inputs, rows)
   inputs.timeline, inputs.batches = timeline_of(config, STEPS), Batches()
-  inputs.eval_batches, inputs.objective = Batches(), SimpleNamespace(shares=lambda sums: {})
+  inputs.eval_batches = Batches()
+  inputs.objective = SimpleNamespace(shares=lambda sums: {}, loss_weights={})
   run = SimpleNamespace(inputs=inputs, checkpoints=checkpoints, results=meta.get('metrics', {}))
   run.train_step, run.eval_step, run.constants, run.empty_carry = step, step, None, {}
   run.rates, run.clock = np.float32(1 / np.arange(1, 1 + STEPS)), speed.Clock(1.0)

@@ -26,12 +26,12 @@ from bert_jax.tools.preflight.compilation import Devices
 from bert_jax.workdir.checkpoint import newest_meta
 
 STEPS = 1_000_000  # assumed for a run whose length depends on its data
-# Of most encoders; of other chips 0.6 to 0.3 (launch/README). Narrower than WIDTH they reach less:
-# products shrink with the square of the width, and what they read and write with the width. So do
-# they with fewer than ENOUGH tokens a device: gradients, summed and applied once a step, take as
-# long as the products of SUMMED tokens, however large the model is.
-MFU = {'TPU v6e': (0.4, 0.2)}
-WIDTH, ENOUGH, SUMMED = 512, 8192, 3000
+# The most and least of encoders with rows of 128 (launch/README); USUAL: of other chips. Narrower
+# than WIDTH they reach less: products shrink with the square of the width, and what they read and
+# write with the width. So do they with fewer than ENOUGH tokens a device: gradients, summed and
+# applied once a step, take about as long as the products of SUMMED tokens.
+MFU, USUAL = {'TPU v6e': (0.45, 0.2)}, (0.75, 0.3)
+WIDTH, ENOUGH, SUMMED = 512, 8192, 1200
 LARGEST = 5  # how many buffers are named
 MOST_ROWS = 2**14  # on each data shard
 Report = dict[str, Any]  # valid JSON
@@ -93,7 +93,7 @@ def at_once(config: ConfigDict, objective: Objective, topology: str) -> Report:
   share = min(1, config.model.hidden_size / WIDTH)
   tokens = min(ENOUGH, config.batch_size * config.data.seq_length / devices)
   share *= tokens / (tokens + SUMMED) * (ENOUGH + SUMMED) / ENOUGH
-  estimates = {f'mfu_{mfu:g}': row(share * mfu) for mfu in MFU.get(kind, (0.6, 0.3))}
+  estimates = {f'mfu_{mfu:g}': row(share * mfu) for mfu in MFU.get(kind, USUAL)}
   return {'fits': None, 'chips': number, 'hosts': hosts, 'estimates': estimates} | out
 
 

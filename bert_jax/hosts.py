@@ -84,12 +84,17 @@ def join(seconds: int | None = None) -> None:
   try:
     with _losses_in_a_sentence():
       jax.distributed.initialize(*coordinates, **limits)
-    leads = first()  # processes speak to each other here too
   except (ValueError, RuntimeError) as error:
-    kind = Alone if STATUS.search(str(error)) else InputError
+    kind = Alone if STATUS.match(str(error)) else InputError
     raise kind(f'the processes did not come together ({first_line(error)}); {advice}') from None
   finally:
     waiting.cancel()
+  try:
+    leads = first()  # processes tell each other their devices here
+  except RuntimeError as error:
+    is_taken = 'in use' in str(error)  # a TPU by another program
+    kind = Alone if STATUS.search(str(error)) and not is_taken else InputError
+    raise kind(f'its devices fail ({first_line(error)}); start all again.') from None
   if threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGTERM, before)  # JAX's handler would only note the signal
   if not leads:
@@ -100,11 +105,11 @@ def join(seconds: int | None = None) -> None:
 def _losses_in_a_sentence() -> Iterator[None]:
   """A context for joining, after which a lost process ends this one with a sentence, also while it
   waits on its devices. Without a callback JAX's client would abort it under a C++ trace. With one
-  jaxlib 0.7 to 0.12 fails to convert its argument, an exception that nothing catches."""
+  jaxlib 0.7 to 0.12 fails to convert its argument, which aborts too, but in two lines."""
   global _lost  # Python must keep a reference, since C does not
 
-  def lost(*_: Any) -> None:
-    message = f'error: {who()} was aborted, for a reason above, or since another one {AGAIN}\n'
+  def lost(_: Any) -> None:
+    message = f'error: {who()} was aborted, for the reason above, or since another one {AGAIN}\n'
     os.write(2, message.encode())
     os._exit(Alone.code)
 
@@ -116,8 +121,6 @@ def _losses_in_a_sentence() -> Iterator[None]:
     _jax.get_distributed_runtime_client = make
   _lost = ctypes.CFUNCTYPE(None, ctypes.c_int)(lost)
   ctypes.CDLL(None).signal(signal.SIGABRT, _lost)
-  with contextlib.suppress(OSError, AttributeError):  # std::set_terminate
-    ctypes.CDLL('libstdc++.so.6')._ZSt13set_terminatePFvvE(_lost)  # else it says two lines first
 
 
 def who() -> str:

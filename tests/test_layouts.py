@@ -24,6 +24,7 @@ PRODUCTS = (
   '2,1,4',
   '2,4,1',
   '4,2,1,mesh.slices=2',
+  '2,2,2,mesh.slices=2,mesh.gather=layer',
   '2,2,2,model.remat=full',
   '2,4,1,mesh.gather=layer',
   '4,2,1,mesh.sums=float32',
@@ -45,7 +46,11 @@ def on_eight(*arguments):
 @pytest.mark.parametrize(
   'tasks, one, eight',
   [
-    (['configs/pretrain.py'], '1,1,1' + PARTS, ('2,2,2,mesh.slices=2' + PARTS, ALONE + PARTS)),
+    (
+      ['configs/pretrain.py'],
+      '1,1,1' + PARTS,
+      ('2,2,2' + PARTS, '2,2,2,mesh.slices=2' + PARTS, ALONE + PARTS),
+    ),
     pytest.param([], '1,1,1', PRODUCTS, marks=pytest.mark.slow),
     pytest.param(NO_CARRY, '1,1,1' + SCANNED, ('2,2,2' + SCANNED,), marks=pytest.mark.slow),
   ],

@@ -27,8 +27,9 @@ def package_of(source: str) -> str:
   return path.parent.name.replace('_', '-') if path.name == 'model' else ''
 
 
-def folder(source: str | os.PathLike) -> Path:
-  """The folder of a model, fetched if it is on the Hub; InputError if there is none."""
+def folder(source: str | os.PathLike, weights: bool = True) -> Path:
+  """The folder of a model, fetched if it is on the Hub, if need be without its weights; InputError
+  if there is none."""
   if not isinstance(source, (str, os.PathLike)):
     raise InputError(f'a {type(source).__name__} is no path and no name of a model; give one.')
   source = str(source)
@@ -49,9 +50,9 @@ def folder(source: str | os.PathLike) -> Path:
   except ImportError:
     raise InputError(f'{absent}; pip install huggingface_hub.') from None
   try:
-    for weights in WEIGHTS:
-      path = Path(snapshot_download(name, allow_patterns=ABOUT + weights))
-      if any(file for pattern in weights for file in path.glob(pattern)):
+    for patterns in WEIGHTS if weights else [[]]:
+      path = Path(snapshot_download(name, allow_patterns=ABOUT + patterns))
+      if any(file for pattern in patterns for file in path.glob(pattern)):
         break
   except errors.LocalEntryNotFoundError:
     fix = 'check the connection (and HF_HUB_OFFLINE)'

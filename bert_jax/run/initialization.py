@@ -41,8 +41,9 @@ class Beginning(NamedTuple):
     return self.meta is not None
 
 
-def beginning_of(config: ConfigDict, workdir: Path | str) -> Beginning:
-  """Decides the Beginning of a run. Fetches a config.init_from on the Hub (hf:NAME)."""
+def beginning_of(config: ConfigDict, workdir: Path | str, weights: bool = True) -> Beginning:
+  """Decides the Beginning of a run. Fetches a config.init_from on the Hub (hf:NAME). weights: or,
+  if false, only what describes the model."""
   for folder in (workdir, config.resume_from):
     if folder:
       int8.refuse_folder(folder)
@@ -58,7 +59,7 @@ def beginning_of(config: ConfigDict, workdir: Path | str) -> Beginning:
   if not (source := teaching.source_of(config)):
     return Beginning(None, None)
   with about('config.teacher' if source == config.get('teacher') else 'config.init_from'):
-    return Beginning(hub.folder(source), None)
+    return Beginning(hub.folder(source, weights), None)
 
 
 def as_begun(config: ConfigDict, workdir: Path, set_by_user: Collection[str] = ()) -> ConfigDict:

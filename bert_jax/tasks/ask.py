@@ -85,10 +85,18 @@ class Ask(abc.ABC):
     return self.model.config.get(block, {}).get(name) or field
 
   def identity(self, row: Mapping[str, Any]) -> dict[str, Any]:
-    """{'id': what names a row: its column of that name in the training data, or one of names_of},
-    or {}."""
-    named = [x for x in row if x == self.spelt('id')] or names_of(row)
-    return {'id': row[named[0]]} if named else {}
+    """{'id': what names a row}, or {}."""
+    names = self._names(row)
+    return {'id': row[names[0]]} if names else {}
+
+  def _names(self, row):
+    """The columns that name a row: of that name in the training data, or names_of, or the only
+    other one that ends so and has a text or a number, as Ticket-ID."""
+    if named := [x for x in row if x == self.spelt('id')] or names_of(row):
+      return named
+    read = {*self.fields, *self.others, *self._columns(row).values()}
+    ends = [x for x in row if _ID.search(str(x)) and x not in read]
+    return ends if len(ends) == 1 and isinstance(row[ends[0]], str | int | float) else []
 
   def _columns(self, row):
     """{field: its column in a row, called as in training data or as the field is; '': none}."""
@@ -102,7 +110,7 @@ class Ask(abc.ABC):
     if not isinstance(value, dict):
       value = self.from_parts((value,) if isinstance(value, str) else tuple(value))
     record = self.record(value)
-    known = {*self.fields, *self.others, self.spelt('id'), *names_of(value)}
+    known = {*self.fields, *self.others, self.spelt('id'), *self._names(value)}
     if unread := [name for name in value if name not in known]:
       if not self.model.counts[UNREAD]:
         log.warning('this task does not read the field %r of a record', min(map(str, unread)))
@@ -206,11 +214,9 @@ class OfHead(Packed):
 
 def names_of(row: Iterable[Any]) -> list[str]:
   """The columns of a row that name it where none is told to: index or idx, as GLUE numbers its test
-  sets, then id, which GAP writes in capitals, or else the only one that ends so, as Ticket-ID."""
+  sets, then id, which GAP writes in capitals."""
   columns = list(map(str, row))
-  plain = [x for name in ('index', 'idx', 'id') for x in columns if x.lower() == name]
-  ends = plain or [*filter(_ID.search, columns)]
-  return ends if plain or len(ends) == 1 else []
+  return [x for name in ('index', 'idx', 'id') for x in columns if x.lower() == name]
 
 
 LENGTH_PENALTY = Option(float, 'higher ones favour long texts', -100, 100)

@@ -428,6 +428,8 @@ def test_a_name_that_no_folder_has_is_asked_of_the_hub(tmp_path, monkeypatch):
   (folder / 'model.safetensors').rename(folder / 'model.renamed')
   hub.folder('hf:someone/model')
   assert asked[-1] == ('someone/model', [*hub.ABOUT, 'pytorch_model*.bin'])
+  hub.folder('hf:someone/model', weights=False)  # for an estimate
+  assert asked[-1] == ('someone/model', hub.ABOUT)
   monkeypatch.setitem(sys.modules, 'huggingface_hub', None)
   fails('hf:someone/model', 'pip install huggingface_hub')
 

@@ -257,7 +257,7 @@ def test_where_a_run_begins_is_asked_once(glue_run, tmp_path, monkeypatch, vocab
   workdir, home = glue_run
   asked = []
 
-  def folder(source):
+  def folder(source, weights=True):
     asked.append(source)
     return workdir
 

@@ -23,8 +23,7 @@ FIELDS = affecting({'rows'}, {
   'table.pair_column': Field('', 'column of the second text; empty: single texts'),
   'table.label_column': Field('label', 'column of the label'),
   'table.id_column': Field('',
-    'column that names a row; empty: index, idx, id or the only one that ends in ID, or rows are '
-    'numbered from 0'),
+    'column that names a row; empty: index, idx or id, or rows are numbered from 0'),
   'table.columns': Field((), 'columns of a TSV without header; empty: it has one', allowed=str),
   'table.labels': Field((),
     'the label set, in order (a|b: spelt a or b); empty: as in training data, sorted', allowed=str),

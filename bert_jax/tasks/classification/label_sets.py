@@ -20,6 +20,7 @@ UNKNOWN = 'rows with an unknown label'  # a kind of fault
 NAMED = 10  # labels that are named
 SEPARATORS = ',;|'  # what may stand between the labels of a text
 WHOLE = re.compile(r'^(-?\d+)\.0$')
+MAY_DIFFER = re.compile(r'(true|false|-?\d+(\.0)?)$', re.IGNORECASE)  # in how pandas writes it
 NUMBERS = 5  # if at least so many labels are all numbers, they may be quantities
 
 
@@ -48,8 +49,10 @@ def label_of(cell: str, table: ConfigDict, delimiter: str = '', commas: bool = F
 def _spelt(label, known):
   """A label as the label set spells it. Into CSV pandas writes True where JSON and our tables in
   memory have true, and 1.0 for 1 in a column with empty cells."""
+  if label in known or not MAY_DIFFER.match(label):
+    return label
   plain = lambda x: x.lower() if x.lower() in ('true', 'false') else WHOLE.sub(r'\1', x)
-  alike = [] if label in known else [x for x in known if plain(x) == plain(label)]
+  alike = [x for x in known if plain(x) == plain(label)]
   return alike[0] if len(alike) == 1 else label
 
 
@@ -103,9 +106,11 @@ def label_set(table: ConfigDict, found: Mapping[str, int]) -> tuple[str, ...]:
     fault = f'column {table.label_column!r} holds {len(labels)} labels: {listed(labels, 3)}'
     raise InputError(f'{fault}; name another table.label_column or set table.regression=true.')
   if len(labels) > NAMED and max(found.values()) == 1:
-    fault = f'no two rows have the same {table.label_column} ({listed(labels, 3)})'
-    fix = 'name another table.label_column or, for numbers, set table.regression=true'
-    raise InputError(f'{fault}, so that no label can be learned; {fix}.')
+    fault = f'no two training examples have the same {table.label_column} ({listed(labels, 3)})'
+    fix = (
+      'name another column, set table.regression=true for numbers, or table.labels to the classes'
+    )
+    raise InputError(f'{fault}; {fix}.')
   if odd := [label for label in labels if '|' in label]:
     fault = f'label {quoted(odd[0])} has a | in it, which parts the spellings of a label'
     several = 'if these are several labels of a text, set table.multi_label=true'
@@ -156,15 +161,16 @@ def baselines_of(
     out = {'micro_f1': 2 * common.sum() / answered if answered else 0}
     out['macro_f1'] = f1_of_all(common).sum() / number
     out['subset_accuracy'] = (gold == (shares > 0.5)).all(axis=1).mean()
-    level = entropy([1 - shares, shares], weights or 1.0)
-    return {'classification': level} | always('majority', out)
+    level = entropy('classification', [1 - shares, shares], weights or 1.0)
+    return level | always('majority', out)
   shares = np.bincount(labels, minlength=number) / len(labels)
   f1 = f1_of_all(shares.max())
   of_label = {'macro_f1': f1 / np.count_nonzero(shares)}
   if number == 2:
     of_label = {'f1': f1 if shares[1] > shares[0] else 0}
   out = {'classification_accuracy': shares.max(), 'matthews': 0}
-  return {'classification': entropy(shares, weights or 1.0)} | always('majority', out | of_label)
+  level = entropy('classification', shares, weights or 1.0)
+  return level | always('majority', out | of_label)
 
 
 def prior_of(labels: np.ndarray, number: int) -> tuple[float, ...]:

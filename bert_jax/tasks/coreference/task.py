@@ -69,7 +69,7 @@ class Pronouns(Scored):
       alike = [self._answer(e, logits) for e in self.examples if e.gold is not None]
       scores = {name: x for name, x in self.scores(alike).items() if np.isfinite(x)}
       self.baselines |= labelled.always('majority', scores)
-      self.baselines['coreference'] = labelled.entropy(logits)
+      self.baselines |= labelled.entropy('coreference', logits)
 
   def answers(self, outputs: Mapping[str, np.ndarray]) -> list[dict]:
     numbers, (logits,) = by_example(outputs, 'logits')

@@ -164,7 +164,7 @@ class Tagged(Scored):
     gold = Counter(tag for number in numbers for tag in sentences[number].tags or () if tag)
     self.baselines |= self._baselines(gold)
     if (learnt := np.bincount(np.concatenate(tags), minlength=2)[1:]).any():  # by piece
-      self.baselines['tagging'] = labelled.entropy(learnt)
+      self.baselines |= labelled.entropy('tagging', learnt)
     self.prior = labelled.shares([gold[label] for label in self.labels])
 
   def _baselines(self, gold):

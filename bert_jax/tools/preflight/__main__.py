@@ -125,7 +125,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     for name, report in reports.items() if not args.largest_batch else ():
       try:
         _, number, *_ = chips.counted(name, config.mesh.slices)
-        sharding.check_tpus(number, config, TASKS[config.objective])
+        sized = estimate.changed(config, {'init_from': ''})  # its heads are known
+        sharding.check_tpus(number, sized, TASKS[config.objective])
       except InputError as error:  # what cannot be has no price
         if not args.compare:
           raise

@@ -119,7 +119,7 @@ def content_of(
   earlier = sweep.runs if sweep else {}
   has_begun = lambda name: records.read_outcome(root, name).state or files.exists(root / name)
   begun = earlier if any(map(has_begun, earlier)) else {}
-  gone = [name for name in earlier if name not in begun | now]
+  gone = [name for name in earlier if name not in begun and name not in now]
   before = sweep.baseline if sweep and begun else ''
   for run in runs:
     if not files.exists(root / run.folder / contents.CONFIG):

@@ -101,9 +101,8 @@ def draw_curves(axis: 'Axes', panel: Panel, metric: str, along: str) -> None:
     draw_level(axis, *level, upright=False, below=below)
   low, high = axis.get_ylim()
   draw(arm for arm in panel.arms if arm.label in lost)
-  if (
-    lost and has_sound
-  ):  # whose curves may end at the edge, where they would press all others into a corner
+  # Curves of the lost may end at the edge, where they would press all others into a corner.
+  if lost and has_sound:
     lowest, highest = axis.dataLim.intervaly
     lowest, highest = max(lowest, 2 * low - high), min(highest, 2 * high - low)
     axis.set_ylim(min(low, lowest), max(high, highest))

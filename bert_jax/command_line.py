@@ -71,7 +71,8 @@ def command_line() -> Iterator[None]:
 def _flush() -> None:
   """Writes out what was printed, if it can be: else Python's end would print a traceback."""
   try:
-    sys.stdout.flush()
+    if sys.stdout is not None:  # it was closed
+      sys.stdout.flush()
   except OSError:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -27,8 +27,6 @@ from bert_jax.text import frames
 from bert_jax.workdir import contents, records
 from bert_jax.workdir.recorded import Point
 
-ROWS = 'rows'  # the folder in a workdir for rows that were in memory
-
 
 class Curve(list[Point]):
   """The Points of a run. A notebook draws one that is the value of a cell."""
@@ -80,15 +78,15 @@ def finetune(
 ) -> Run:
   """Fine-tunes a model, as configs/finetune.py does.
 
-  train, eval: rows in memory, or a path as of data.train ('', and None with task='docs': the
+  train, eval: rows in memory, or a path as of data.train ('', and None with task='docs' alone: the
   embedded task). workdir: the folder of the run. task: one of that file's, with its other arguments
   ('sst2,unpacked'); or the record of a new family (see bert_jax/tasks/record.py). model: a size
   ('minilm', 'tiny'), or what to start from: the workdir of a run, the folder of a released model,
   hf:NAME. fields: of the config, by name: epochs=5, **{'table.text_column': 'body'}."""
   if isinstance(task, Family):
     task = f'table,objective={config_lib.add(task)}'
-  needs_rows = not {'docs', 'runlocal'}.intersection(task.split(','))
-  if train is None and needs_rows and 'data.train' not in fields:  # as pandas returns in place
+  needs_rows = 'docs' not in task.split(',') and 'data.train' not in fields
+  if train is None and needs_rows:  # as pandas returns in place
     raise InputError("train is None; give rows or a path, or task='docs', the embedded task.")
   if model and 'init_from' in fields:
     raise InputError('model and init_from are both given; leave out one.')
@@ -120,13 +118,10 @@ def start(
   if tables and files.exists(folder / contents.CONFIG):
     begun = contents.read_config(folder).data
     for split in ('train', 'eval'):
-      if (path := config.data[split]) not in tables or path == begun[split]:
-        continue
-      if Path(begun[split]).name != Path(path).name:  # which has the checksum
+      path = config.data[split]
+      if path in tables and Path(begun[split]).name != Path(path).name:  # which has the checksum
         fault = f'{folder} holds a run on other rows of data.{split}'
         raise InputError(f'{fault}; give the same, name another workdir, or delete it.')
-      # The workdir was moved, or is named otherwise; its config says where the rows are.
-      config.data[split], tables[begun[split]] = begun[split], tables.pop(path)
   _write(tables)
   _, metrics = train.train(config, folder, config_lib.names_of(overrides))
   return Run(folder, metrics)
@@ -145,7 +140,7 @@ def _given(folder, fields, **rows):
       hosts.refuse_several('a run on rows in memory')
       if not len(table := frames.table_of(held, split)):
         raise InputError(f'{split} holds no rows; give one at least.')
-      path = str(folder / ROWS / f'{split}-{frames.digest(table)}.parquet')
+      path = str(folder / contents.ROWS / f'{split}-{frames.digest(table)}.parquet')
       paths[f'data.{split}'], tables[path] = path, table
   return [f'--config.{name}={x}' for name, x in dict(**paths, **fields).items()], tables
 

@@ -104,14 +104,24 @@ def test_other_rows_in_the_same_workdir_are_refused(run, small):
 
 
 def test_a_workdir_that_was_moved_goes_on_with_the_same_rows(run, small, tmp_path):
-  """They are written again to the place that its config names, if they are not there."""
-  shutil.copytree(run.workdir, moved := tmp_path / 'moved')
-  held = run.workdir / 'rows'
-  names = sorted(path.name for path in held.iterdir())
-  held.rename(tmp_path / 'rows')
+  """They are read in its new place, and written there if they are not; the old one stays away."""
+  old, moved = tmp_path / 'old', tmp_path / 'moved'
+  with pytest.raises(KeyboardInterrupt):
+    bert_jax.finetune(table(), old, eval=table(1, 11), **small, max_hours=1e-9)
+  old.rename(moved)
+  names = sorted(path.name for path in (moved / 'rows').iterdir())
+  shutil.rmtree(moved / 'rows')
   again = bert_jax.finetune(table(), moved, eval=table(1, 11), **small)
-  assert again.metrics == run.metrics and again.workdir == moved
-  assert sorted(path.name for path in held.iterdir()) == names
+  assert again.metrics == run.metrics == again.evaluate() and again.workdir == moved
+  assert sorted(path.name for path in (moved / 'rows').iterdir()) == names and not old.exists()
+  assert train_lines(moved) == train_lines(run.workdir)
+  assert trained.load(moved, 1).step == 1  # saved before it was moved
+  with pytest.raises(InputError, match='other rows of data.train'):
+    bert_jax.finetune(table(3), moved, eval=table(1, 11), **small)
+  with pytest.raises(InputError, match="another config .*data.train: .* -> '/else/train"):
+    read_inputs(
+      config.override(trained.load(moved).config, ['--config.data.train=/else/train']), moved
+    )
 
 
 def test_null_cells_are_named_or_counted(small, tmp_path, caplog, monkeypatch):
@@ -191,6 +201,7 @@ def test_mistakes_are_the_sentences_of_the_command(call, said, tmp_path):
 
 @pytest.mark.parametrize('arguments, call, said', [
   ((None, 'W'), {}, 'train is None; give rows or a path'),
+  ((None, 'W'), {'task': 'table,runlocal'}, 'train is None; give rows or a path'),
   (('t.csv', None), {}, 'workdir, behind the rows, is of type NoneType; name the folder'),
   (('W', [{'text': 'a'}]), {}, 'workdir, behind the rows, is of type list'),
   (('t.csv', ''), {}, 'workdir, behind the rows, is empty'),
@@ -208,7 +219,7 @@ def test_the_embedded_task_and_data_of_a_config_need_no_rows(seen):
   bert_jax.finetune('', 'W')
   bert_jax.finetune(None, 'W', **{'data.train': 't.csv'})
   bert_jax.finetune(None, 'W', task='docs,size=tiny')
-  bert_jax.finetune(None, 'W', task='squad,runlocal')
+  bert_jax.finetune('docs:squad', 'W', task='squad,runlocal')
   assert [given.data.train for given, *_ in seen] == ['', 't.csv', '', 'docs:squad']
 
 

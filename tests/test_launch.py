@@ -333,7 +333,11 @@ FAILURES = {
   ],
   'a worker that is silent': [
     (['status'], {'broken': '0 pgrep\n'}),
-    (3, 'error: worker 0 of 5 does not answer', BILLED),
+    (3, 'error: worker 0 of 5 does not answer, or has no code yet\n', BILLED),
+  ],
+  'a worker that cannot be asked to end': [
+    (['stop'], {'broken': '3 pkill\n'}),
+    (3, 'error: worker 3 of 5 does not answer\n', BILLED),
   ],
   'a deletion that fails': [
     (['delete'], {'stuck': ''}),
@@ -404,12 +408,17 @@ def test_ctrl_c_while_it_waits_says_that_the_request_stays(gcloud):
   )
 
 
-def interrupted(env, mark, verb, *words):
+def interrupted(env, mark, verb, *words, stdout=None):
   """(the status, the lines of errors) of launch/tpu, with Ctrl-C as soon as the file `mark` is
   there."""
   command = ['bash', 'launch/tpu', verb, 'pod', '--zone', 'z', *words]
   process = subprocess.Popen(
-    command, env=os.environ | env, stderr=subprocess.PIPE, text=True, start_new_session=True
+    command,
+    env=os.environ | env,
+    stdout=stdout,
+    stderr=subprocess.PIPE,
+    text=True,
+    start_new_session=True,
   )
   while not mark.exists():
     time.sleep(0.05)
@@ -438,6 +447,17 @@ HANGING = {
   'run.exit ]': (['status'], ''),
   'pkill': (['stop'], ''),
 }
+
+
+def test_ctrl_c_shows_the_workers_that_have_answered(gcloud):
+  env, folder = gcloud
+  (folder / 'ended').write_text('running\n')
+  hangs = 'case "$*" in *--worker=2\\ *pgrep*) sleep 0.5; touch "$FAKE/mark"; sleep 60 ;; esac\n'
+  program(folder / 'bin' / 'gcloud', hangs + GCLOUD)
+  with open(folder / 'out', 'w') as file:
+    code, said = interrupted(env, folder / 'mark', 'status', stdout=file)
+  assert code == 130 and said[-1] == BILLED
+  assert (folder / 'out').read_text().splitlines() == [f'[{i}] running' for i in (0, 1, 3, 4)]
 
 
 def alive(pid):
@@ -612,12 +632,41 @@ def test_connections_of_gloo_are_left_out_of_the_lines(tmp_path):
 
 def test_a_process_that_is_killed_is_named(tmp_path):
   """The status is of the first that has failed; 130, of a run that was stopped, is no signal."""
-  ends = '[ "$1" != -c ] || exit 0\n[ "$JAX_PROCESS_ID" = 0 ] || kill -9 $$\nexit $CODE'
+  ends = (
+    '[ "$1" != -c ] || exit 0\n[ "$JAX_PROCESS_ID" = 0 ] || { sleep 0.3; kill -9 $$; }\nexit $CODE'
+  )
   program(tmp_path / 'python', ends)
   for code, status in ((0, 137), (3, 3), (130, 130)):
     sizes, env = ['--processes', '2', '--'], {'PYTHON': str(tmp_path / 'python'), 'CODE': str(code)}
     out = launch('launch/local', *sizes, check=False, **env)
     assert (out.returncode, out.stderr) == (status, 'process 1 of 2 was ended by SIGKILL\n')
+
+
+def test_errors_of_the_filters_are_seen_and_an_unknown_status_is_no_signal(tmp_path):
+  program(tmp_path / 'python', 'exit $CODE')
+  words, env = ['launch/local', '--processes', '1', '--'], {'PYTHON': str(tmp_path / 'python')}
+  out = launch(*words, check=False, CODE='255', **env)
+  assert (out.returncode, out.stderr) == (255, '')
+  program(tmp_path / 'sed', 'echo "sed: broken" >&2')
+  path = f'{tmp_path}:{os.environ["PATH"]}'
+  out = launch(*words, check=False, CODE='0', PATH=path, **env)
+  assert out.stderr.splitlines() == ['sed: broken'] * 2
+
+
+def test_a_stop_that_was_asked_for_is_no_signal_to_name(tmp_path):
+  program(tmp_path / 'python', f'[ "$1" != -c ] || exit 0; touch {tmp_path}/up; exec sleep 60')
+  process = subprocess.Popen(
+    ['bash', 'launch/local', '--'],
+    env=os.environ | {'PYTHON': str(tmp_path / 'python')},
+    stderr=subprocess.PIPE,
+    text=True,
+  )
+  while not (tmp_path / 'up').exists():
+    time.sleep(0.05)
+  time.sleep(0.3)  # until both have begun
+  process.terminate()
+  _, said = process.communicate(timeout=20)
+  assert (process.returncode, said) == (143, '')
 
 
 def attempt(folder, script, *flags, **env):
@@ -748,14 +797,12 @@ def test_a_relative_python_is_one_of_the_folder_that_a_script_is_started_in(gclo
   """Not of the root of the repository, where they go."""
   env, folder = gcloud
   env = os.environ | env | {'PYTHON': './own', 'VENV': str(folder / 'venv')}
-  program(folder / 'own', 'case "$*" in *venv*) mkdir -p "$FAKE/venv/bin" ;; esac; echo own >&2')
+  program(folder / 'own', 'case "$*" in *venv*) mkdir -p "$FAKE/venv/bin" ;; esac; echo by-zq >&2')
   calls = {'slurm': ['--dry-run'], 'tpu': ['run', 'pod', '--zone', 'z'], 'venv': ['none']}
   for script, words in calls.items():
     words = ['bash', ROOT / 'launch' / script, *words, *TRAIN * (script != 'venv')]
     out = subprocess.run(words, env=env, cwd=folder, capture_output=True, text=True, timeout=60)
-    assert 'own' in out.stderr or str(folder / 'own').replace('/own', '/./own') in out.stdout, (
-      script
-    )
+    assert 'by-zq' in out.stderr.splitlines() or f'{folder}/./own' in out.stdout, script
 
 
 def test_gke_manifest():

@@ -24,11 +24,13 @@ from bert_jax.tokenizers import run_tokenizer
 from bert_jax.workdir import provenance
 
 CONFIG = 'config.json'
+ROWS = 'rows'  # the folder for rows that were in memory, whose names have their checksum
 PACKAGES, CHANGES = 'packages.txt', 'code.diff'  # beside run.json
 LENGTH = ('steps', 'epochs')
 # Fields that a run may change for steps not yet taken (run/setup.check_past).
 BY_STEP = [name for name, field in config_lib.ALL.items() if field.by_step]
 MOVES = *LENGTH, 'min_steps', GROWTH, *BY_STEP
+RECORDED = *MOVES, 'data.train'  # which differs if a workdir with ROWS was moved
 
 
 def read_config(workdir: str | Path) -> ConfigDict:
@@ -54,7 +56,7 @@ def read_config(workdir: str | Path) -> ConfigDict:
 
 
 def fingerprints(workdir: str | Path, config: ConfigDict) -> list[str]:
-  """The fingerprints of a config: as it is, and with each earlier value of the fields in MOVES."""
+  """The fingerprints of a config: as it is, and with each earlier value of RECORDED fields."""
   out = [config_lib.fingerprint(config)]
   for values in lengths(workdir):
     config = config.copy_and_resolve_references()
@@ -65,12 +67,12 @@ def fingerprints(workdir: str | Path, config: ConfigDict) -> list[str]:
 
 
 def lengths(workdir: Path | str) -> list[dict[str, Any]]:
-  """The values that the fields in MOVES had earlier in a run, from `earlier_lengths` of its
+  """The values that the RECORDED fields had earlier in a run, from `earlier_lengths` of its
   config.json: [[steps, epochs, {name: value} of further fields that had other values], ...]."""
   if not (content := json_of(Path(workdir).expanduser() / CONFIG)):
     return []
   earlier = content.get('earlier_lengths', [])
-  now = {k: x for k, x in config_lib.flatten(read_config(workdir)).items() if k in MOVES}
+  now = {k: x for k, x in config_lib.flatten(read_config(workdir)).items() if k in RECORDED}
   return [now | dict(zip(LENGTH, x)) | dict(*x[len(LENGTH) :]) for x in earlier] + [now]
 
 
@@ -91,11 +93,17 @@ def check_belongs(workdir: str | Path, meta: Mapping[str, Any]) -> None:
 
 
 def check(workdir: Path, config: ConfigDict) -> None:
-  """InputError if the workdir is a file or holds a run that differs in more than MOVES."""
+  """InputError if the workdir is a file or holds a run that differs in more than MOVES and in where
+  its ROWS are."""
   if workdir.exists() and not workdir.is_dir():
     raise InputError(f'{workdir} is a file; a --workdir is a folder, new or of the same run.')
-  exists = files.exists(workdir / CONFIG)
-  different = config_lib.changes(read_config(workdir), config) if exists else []
+  different = []
+  if files.exists(workdir / CONFIG):
+    begun = read_config(workdir)
+    name = Path(begun.data.train).name
+    if name and config.data.train == str(workdir / ROWS / name):
+      begun.data.train = config.data.train
+    different = config_lib.changes(begun, config)
   if different := [x for x in different if x.partition(':')[0] not in MOVES]:
     more = f' and {len(different) - 3} more' if len(different) > 3 else ''
     fault = f'{workdir} holds a run with another config ({"; ".join(different[:3])}{more})'
@@ -106,7 +114,7 @@ def check(workdir: Path, config: ConfigDict) -> None:
 def claim(workdir: str | Path, config: ConfigDict) -> None:
   """Creates the workdir of a run and writes its config.json."""
   path = Path(workdir) / CONFIG
-  now = {name: x for name, x in config_lib.flatten(config).items() if name in MOVES}
+  now = {name: x for name, x in config_lib.flatten(config).items() if name in RECORDED}
   content, earlier = config.to_dict(), []
   for values in (now | x for x in lengths(workdir)):
     others = {k: x for k, x in values.items() if k not in LENGTH and x != now.get(k)}

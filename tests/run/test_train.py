@@ -530,6 +530,17 @@ def test_every_end_of_a_command_is_a_short_sentence(tmp_path):
   assert code == 3 and said.startswith(f'error: {tmp_path}/answers: ')
 
 
+def test_a_wrong_option_is_a_sentence_and_code_2_with_closed_streams():
+  program = (
+    'from bert_jax.command_line import command_parser as p; p("x", "X").parse_args(["--no"])'
+  )
+  for closed in ('>&-', '>&- <&-'):
+    command = f"{sys.executable} -c '{program}' {closed}"
+    out = subprocess.run(command, shell=True, stderr=subprocess.PIPE, text=True)
+    assert out.returncode == 2 and 'x: error: unrecognized arguments: --no' in out.stderr
+    assert 'Traceback' not in out.stderr
+
+
 def test_a_command_without_streams_or_with_poor_ones_goes_on():
   program = """if True:
     import logging, sys, tqdm

@@ -391,6 +391,8 @@ def test_the_longer_side_of_the_fields_in_which_arms_differ_goes_down_the_page()
 def test_a_number_stands_on_one_line_of_a_page_and_a_path_may_break():
   path = '/data/' + 'x' * report_pages.SHORT
   text = report_pages.html_table(tables.Table('t', ('a', 'p'), [(path, '0.4119, p 0.0001')]))
+  wide = report_pages.html_table(tables.Table('t', ('a',), [('12,345,678 x,y' * 9,)]))
+  assert '12,345,678 x,<wbr>y12' in wide
   assert re.findall('<td(.*?)>', text) == ['', ' class=whole']
   assert '>/<wbr>data/<wbr>xx' in text and '>0.4119, p 0.0001<' in text
 
@@ -455,6 +457,22 @@ def test_an_arm_that_beats_no_guess_presses_no_other_into_a_corner(tmp_path):
       point.values['mlm'] *= 10
   pictures = {name: x for name, _, x in report_figures.panel_figures(found.panels[0])}
   assert 6.2 < pictures['curves'].axes[0].get_ylim()[1] < 12
+  # Nor do the lines of training; a metric that it alone has is drawn whole.
+  (part,) = report_figures.side_by_side(found.panels).subfigs
+  assert 6.2 < part.axes[0].get_ylim()[1] < 12
+  said = {name: x for name, x, _ in report_figures.panel_figures(found.panels[0])}
+  assert 'An arrow has' in said['final']
+  for run in found.panels[0].arms[2].runs:
+    for point in run.points:
+      point.values['own'] = 70.0 + point.step / 100
+  axis = plt.figure().add_subplot()
+  report_parts.draw_curves(axis, found.panels[0], 'own', 'step')
+  assert 70 < axis.get_ylim()[0] < 72.5 and 75 < axis.get_ylim()[1] < 77
+  # Its place is that of its mean, and not that of a seed.
+  for run, value in zip(found.panels[0].arms[2].runs, (5.5, 5.6, 7.2)):
+    run.points[-1].values['mlm'] = value
+  final, said, figure = next(report_figures.panel_figures(found.panels[0]))
+  assert [x.get_text() for x in figure.axes[0].texts] == ['unigram'] and 'arrow' not in said
   found = report.read(tmp_path, baseline='masked_lm_prob=0.6')
   (axis,) = report_figures.finals(found.panels[0], 'mlm', 6.75).axes
   assert [x.get_text() for x in axis.texts] == ['unigram'] and axis.get_xlim()[1] > mean

@@ -163,7 +163,7 @@ def test_fields_move_together_and_values_may_have_commas():
     runs_of(['a=1', 'b=2;a=3'])
 
 
-def test_one_factor_at_a_time_around_a_baseline():
+def test_one_factor_at_a_time_around_a_baseline(monkeypatch):
   vary = ['optimizer.beta1=0.8,0.9', 'batch_size=16,32,64']  # 0.9 and 32 are the config's
   arms, name = sweep_grid.arms_of(PRETRAIN, vary, '')
   assert name == 'baseline' and arms == {
@@ -182,6 +182,15 @@ def test_one_factor_at_a_time_around_a_baseline():
   assert sweep_grid.arms_of(spec, ['epochs=3,2'], '')[0] == expected
   arms, _ = sweep_grid.arms_of(spec, ['epochs=3,2'], '', overrides=['--config.min_steps=7'])
   assert arms == {'baseline': {}, 'epochs=2': {'epochs': '2'}}
+  # But not where their fewest steps are given beside them, or by an arm.
+  arms, _ = sweep_grid.arms_of(spec, ['epochs=2,4;min_steps=50,70'], '')
+  assert arms['baseline'] == {} and list(arms.values())[1] == {'epochs': '2', 'min_steps': '50'}
+  arms, _ = sweep_grid.arms_of(spec, ['epochs=2,4'], 'min_steps=70')
+  assert arms['baseline'] == {'min_steps': '70'} and arms['epochs=2']['min_steps'] == '70'
+  monkeypatch.setattr(sweep_grid, 'arms_of_file', lambda _: {'a': {'min_steps': '60'}, 'b': {}})
+  arms, _ = sweep_grid.arms_of(spec, ['epochs=2,4'], '')
+  assert [arms[x]['min_steps'] for x in ('a', 'b', 'epochs=2')] == ['60', '0', '60']
+  monkeypatch.undo()
   for wrong, said in (
     ('batchsize=64', 'did you mean'),
     ('batch_size=16,32', 'has several values'),
@@ -393,7 +402,7 @@ def test_a_folder_belongs_to_one_sweep_at_a_time(tmp_path, capsys):
 
 def test_a_sweep_joins_the_earlier_one_in_its_folder(tmp_path, capsys, caplog, monkeypatch):
   """Its arms are added, and the baseline stays unless --baseline names another; of a plan none of
-  whose runs has begun nothing stays."""
+  whose runs has begun nothing stays, of another all."""
   root = tmp_path / 'S'
   joined = lambda vary, *more: planned(root, '--seeds', '1', '--vary', vary, *more)[1]
   assert joined('batch_size=16,8')['baseline'] == 'batch_size=16'
@@ -401,8 +410,7 @@ def test_a_sweep_joins_the_earlier_one_in_its_folder(tmp_path, capsys, caplog, m
   assert again['baseline'] == 'batch_size=8' and len(again['runs']) == 2
   assert 'has not begun is left out: batch_size=16,seed=0\n' in caplog.text
   assert joined('batch_size=16', '--baseline', '')['baseline'] == 'baseline'
-  for name in ('baseline', 'batch_size=16'):
-    (root / f'{name},seed=0').mkdir()
+  (root / 'baseline,seed=0').mkdir()  # of batch_size=16 a scheduler has not begun the run
   again = joined('optimizer.beta1=0.8')
   assert again['baseline'] == 'baseline' and len(again['runs']) == 3
   assert f'{root} keeps its baseline, baseline (' in caplog.text
@@ -707,6 +715,17 @@ def test_a_file_that_is_missing_is_told_before_the_first_run(tmp_path, monkeypat
       code, _, log = swept(capsys, *command, vary, '--config.steps=4', *dry)
       assert code == 2 and said in log and vary.partition('=')[0] in log, log
       assert not (tmp_path / 'S' / 'sweep.json').exists()
+
+
+def test_the_files_of_each_language_are_looked_up_where_the_config_names_the_languages():
+  by_language = ['--config.data.train=no/corpus.{language}']
+  spec = 'configs/translate.py:runlocal'  # whose columns are the languages
+  config = c.load(spec, [*by_language, '--config.data.eval=no/eval.tsv'])
+  run = sweep_grid.Run('a', 'a', spec, [], config)
+  with pytest.raises(InputError, match='^a: data.eval: no/eval.tsv does not exist'):
+    sweep_jobs.check_files([run])
+  with pytest.raises(InputError, match='^a: data.train: .* wants languages; name them in corpus'):
+    sweep_jobs.check_files([run._replace(config=c.load(PRETRAIN, by_language))])
 
 
 def test_a_sweep_that_is_stopped_lets_its_runs_save_themselves(tmp_path, monkeypatch):

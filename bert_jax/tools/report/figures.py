@@ -65,7 +65,8 @@ def finals(panel: Panel, metric: str, width: float) -> 'Figure':
   labels = [parts.plain(fill(row.label)) for row in rows]
   high = max(0.32, *(0.06 + 0.15 * (1 + label.count('\n')) for label in labels))
   figure, (axis,) = new(1, 0.7 + high * len(rows), width)
-  lost = [row for row in rows if row.label in panel.lost() and row.label != panel.baseline]
+  labels_lost = panel.lost()
+  lost = [row for row in rows if row.label in labels_lost and row.label != panel.baseline]
   draw = lambda row: parts.draw_seeds(axis, row, rows.index(row), parts.looks(panel)[row.label])
   for row in rows:
     if row not in lost:
@@ -76,7 +77,7 @@ def finals(panel: Panel, metric: str, width: float) -> 'Figure':
   # What is further away would press all others into a corner.
   is_near = lambda x: 2 * low - high < x < 2 * high - low
   for row in lost:
-    if all(map(is_near, row.values.values())):
+    if is_near(row.mean):
       draw(row)
     else:
       parts.draw_far(axis, row, rows.index(row))
@@ -111,11 +112,11 @@ def side_by_side(panels: Sequence[Panel]) -> 'Figure':
   figure = Figure(figsize=(6 * len(panels), 4.3), layout='constrained')
   for panel, part in zip(panels, figure.subfigures(1, len(panels), squeeze=False).flat):
     metric, axis = panel.metrics[0], part.subplots()
-    for arm in panel.arms:
+    parts.draw_curves(axis, panel, metric, 'step')
+    for arm in panel.arms:  # within the limits of the curves, if there are some
       if means := curve(arm.runs, metric, 'step', 'train'):
         look = parts.looks(panel)[arm.label] | {'marker': ''}
         axis.plot(*list(zip(*means))[:2], linewidth=0.7, alpha=0.6, **look)
-    parts.draw_curves(axis, panel, metric, 'step')
     every = ' or '.join(sorted({str(run.log_every or 'some') for run in panel.runs}))
     thin = f'thin: in training, means of {every} steps' + '; hollow: all rows' * panel.reads_part
     name = f'{panel.objective} ({thin})\n{panel.evaluated_on}'.strip()
@@ -162,9 +163,10 @@ def panel_figures(panel: Panel, width: float = WIDTHS['']) -> Iterator[tuple[str
   dots = 'A dot is a seed, the marker their mean with its 95 % interval (from 3 seeds on)'
   grey = ', the grey line the mean of the baseline' if panel.baseline else ''
   lost = '; '.join(panel.lost())
-  far = ' An arrow has the mean of an arm that is far away.' if lost else ''
-  said = f'{headline(panel, metric)}{name}, final values. {dots}{grey}.{far}'
-  yield 'final', said, finals(panel, metric, width)
+  final = finals(panel, metric, width)
+  has_arrow = any(arrow in text.get_text() for text in final.axes[0].texts for arrow in '→←')
+  far = ' An arrow has the mean of an arm that is far away.' if has_arrow else ''
+  yield 'final', f'{headline(panel, metric)}{name}, final values. {dots}{grey}.{far}', final
   bands = 'Mean over the seeds with its 95 % interval (from 3 seeds on).'
   on = f'on the evaluation data. {bands}'
   on += ' Hollow: all rows, at the end; lines are of a part of them.' * panel.reads_part

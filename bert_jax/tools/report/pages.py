@@ -108,7 +108,8 @@ def saved(figure: 'Figure', name: str, endings: Iterable[str]) -> dict[str, byte
 
 
 def html_table(table: Table) -> str:
-  broken = lambda text: re.sub(r'([/,])(?=\S)', r'\1<wbr>', html.escape(text))  # in no number
+  breaks = r'/(?=\S)|,(?=[^\s\d])'  # in no number
+  broken = lambda text: re.sub(breaks, r'\g<0><wbr>', html.escape(text))
   cell = lambda text: f'<td{" class=whole" * (len(text) <= SHORT)}>{broken(text)}</td>'
   header = ''.join(f'<th>{html.escape(x)}</th>' for x in table.header)
   out = [f'<div class="wide"><table><thead><tr>{header}</tr></thead>']

@@ -92,6 +92,7 @@ def draw_curves(axis: 'Axes', panel: Panel, metric: str, along: str) -> None:
 
   lost = panel.lost()
   draw(arm for arm in panel.arms if arm.label not in lost)
+  has_sound = axis.has_data()
   if level := panel.level(metric, of_curves=True):
     # Losses begin above it, and there they would cross its name.
     firsts = [y[0] for line in axis.lines if len(y := line.get_ydata()) > 1]
@@ -100,7 +101,8 @@ def draw_curves(axis: 'Axes', panel: Panel, metric: str, along: str) -> None:
     draw_level(axis, *level, upright=False, below=below)
   low, high = axis.get_ylim()
   draw(arm for arm in panel.arms if arm.label in lost)
-  if lost:  # whose curves may end at the edge, where they would press all others into a corner
+  # Curves of the lost may end at the edge, where they would press all others into a corner.
+  if lost and has_sound:
     lowest, highest = axis.dataLim.intervaly
     lowest, highest = max(lowest, 2 * low - high), min(highest, 2 * high - low)
     axis.set_ylim(min(low, lowest), max(high, highest))

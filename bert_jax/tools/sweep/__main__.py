@@ -109,19 +109,17 @@ def other_evaluations(runs: Sequence[Run]) -> list[str]:
 def content_of(
   root: Path, runs: Sequence[Run], baseline: str, args: argparse.Namespace
 ) -> dict[str, Any]:
-  """The content of sweep.json, with the earlier runs that have begun: of a plan that was only
-  printed, perhaps with a slip, nothing stays. InputError if one of these had another config, or if
-  a new one cannot begin."""
+  """The content of sweep.json, with the earlier runs if one of these has begun: of a plan that was
+  only printed, perhaps with a slip, nothing stays. InputError if one had another config, or if a
+  new one cannot begin."""
   path, sweep = root / records.SWEEP, records.read_sweep(root)
   if sweep and any(fault.startswith(str(path)) for fault in sweep.faults):
     raise InputError(f'{path} is damaged; remove it: the same command writes it anew.')
-  begun, gone = {}, []
   now = {run.folder: {'arm': run.arm, 'spec': run.spec, 'fields': run.fields} for run in runs}
-  for name, was in sweep.runs.items() if sweep else ():
-    if records.read_outcome(root, name).state or files.exists(root / name):
-      begun[name] = was
-    elif name not in now:
-      gone.append(name)
+  earlier = sweep.runs if sweep else {}
+  has_begun = lambda name: records.read_outcome(root, name).state or files.exists(root / name)
+  begun = earlier if any(map(has_begun, earlier)) else {}
+  gone = [name for name in earlier if name not in begun and name not in now]
   before = sweep.baseline if sweep and begun else ''
   for run in runs:
     if not files.exists(root / run.folder / contents.CONFIG):
@@ -129,7 +127,7 @@ def content_of(
         raise InputError(f'{run.folder}: {sentence}')
     elif was := begun.get(run.folder):
       _check_same(root / run.folder, run, was)
-  if gone:
+  if gone and not args.dry_run:
     more = f' and {len(gone) - 1} more' * (len(gone) > 1)
     log.warning('%s: what was planned and has not begun is left out: %s%s', path, gone[0], more)
   kept = before if before and args.baseline is None else baseline

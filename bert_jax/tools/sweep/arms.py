@@ -212,15 +212,17 @@ def _around(spec, axes, baseline, overrides, listed):
   if len(bases) > 1:
     raise InputError(f'--baseline {quoted(baseline)} has several values; a baseline has one.')
   (base,) = bases
-  is_exact = any(x.get('epochs', '').strip('0.') for x in itertools.chain(*axes))
-  if is_exact and 'min_steps' not in config_lib.names_of(overrides):
-    base = {'min_steps': '0'} | base  # as epochs have it that are given: compared like with like
+  gives_epochs = lambda x: x.get('epochs', '').strip('0.') and 'min_steps' not in x
+  is_exact = any(map(gives_epochs, itertools.chain(*axes)))
+  is_given = 'min_steps' in config_lib.names_of(overrides)
+  # As epochs have it that are given: compared like with like.
+  fewest = {'min_steps': '0'} if is_exact and not is_given else {}
 
   def load(arm: Arm) -> ConfigDict:
     file, fields = arguments_of(spec, arm, '0')
     return config_lib.load(file, [*overrides, *fields])
 
-  arms = {name: arm | base for name, arm in (listed or {'baseline': {}}).items()}
+  arms = {name: fewest | arm | base for name, arm in (listed or {'baseline': {}}).items()}
   name_of_base, base = next(iter(arms.items()))
   first = load(base)
   for change in itertools.chain(*axes):

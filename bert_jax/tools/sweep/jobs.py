@@ -158,10 +158,13 @@ def check_files(runs: Sequence[Run]) -> None:
   """InputError if the data or the vocabulary of a run is not there, which else each would find."""
   known = set()
   for run in runs:
-    config, languages = run.config, TASKS[run.config.objective].card(run.config).languages
+    config, task = run.config, TASKS[run.config.objective]
+    languages = task.card(config).languages
     for name in ('train', 'eval'):
       if (key := (spec := config.data[name], languages)) in known:
         continue
+      if '{language}' in spec and not (languages or task.reads_corpus):
+        continue  # only the family knows which
       known.add(key)
       with about(f'{run.folder}: data.{name}'):
         for _, part in text_files.parts(spec, languages):

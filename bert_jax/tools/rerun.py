@@ -82,7 +82,7 @@ def differences(run: Run, inputs: Inputs) -> list[str]:
   *earlier, now = contents.lengths(run.path)
   for values in earlier:
     then = ', '.join(f'{name}={x}' for name, x in values.items() if x != now[name])
-    out.append(f'the run had another length before: {then}')
+    out.append(f'the run had another config before: {then}')
   for facts in run.facts.earlier:
     names = listed([name for name in facts if name != 'commands'])
     out.append(f'in its first {facts["commands"]} commands the run had other {names}')

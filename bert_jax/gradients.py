@@ -79,7 +79,8 @@ def fits(mesh: Mesh, gather: str) -> bool:
 
 
 def _with_rows(computed, batch, carry, axes):
-  """computed(), in a branch that all devices take if the batch has rows on any. Else zeros."""
+  """computed(), in a branch that all devices take if the batch has rows on any of them. Without
+  rows: zeros, and the carry as it is."""
 
   def nothing():
     (loss, (terms, _)), gradients = zeros(jax.eval_shape(computed))
@@ -113,6 +114,7 @@ def over_devices(
   # On CPUs XLA sums bfloat16 in float32, or fails.
   kind = 'float32' if mesh.devices.flat[0].platform == 'cpu' else sums
 
+  # Over several slices the devices of one sum first, in its branch, and then the slices.
   in_branch = tuple(axis for axis in axes if axis == 'fsdp' and slices > 1)
 
   def first(x, axis):

@@ -86,7 +86,9 @@ def test_seeds_are_one_line_and_other_fields_another(tmp_path):
   _, seeds, other = cells(text := report.table(report.read(tmp_path)))
   assert other == ['beta1=0.8', '1', '1.5000', *5 * '-']
   middle = f'{np.mean(values):.4f} ± {statistics.stdev(values):.4f}'
-  assert seeds[:3] == ['beta1=0.9', '3', middle] and text.startswith('mlm_nsp: mlm, nats\n')
+  assert seeds[:3] == ['beta1=0.9', '3', middle] and text.startswith(
+    'masked words and next sentences: mlm, nats\n'
+  )
   assert 'To beat: 4.2500 nats (unigram), on held-out text; lower is better.' in text
   # 4.302653 is the value of Student's t for 2 degrees of freedom in printed tables.
   half = 4.302653 * statistics.stdev(values) / 3**0.5
@@ -211,6 +213,56 @@ def test_a_mean_with_collapsed_runs_says_so(tmp_path):
     assert rf'beta1=0.{beta} & 1 & 0.4000\ddag{{}} & - & - \\' in lines
 
 
+def test_what_runs_of_an_arm_have_in_common_is_said_once(tmp_path):
+  for seed, more in enumerate(({'constant': 1}, {}, {'constant': 1})):
+    scores = {'mlm': 2.0 + seed} | more
+    workdir(tmp_path / f's{seed}', [(2, 'eval', scores)], f'seed={seed}', 'steps=2')
+  fields = 'optimizer.beta1=0.8', 'steps=2'
+  workdir(tmp_path / 'other', [(2, 'eval', {'mlm': 4.0, 'constant': 1})], *fields)
+  why = 'collapsed: one answer for every example'
+  found = report.read(tmp_path)
+  said = [x for x in found.remarks if why in x]
+  assert said == [f'{tmp_path}/other: {why}', f'mlm_nsp: beta1=0.9, seeds 0, 2: {why}']
+  assert len([x for x in found.status.values() if x == why]) == 3  # the listing has each
+
+
+def test_a_heading_says_what_is_learned(tmp_path):
+  """Of arms that learn something else it is the name of the objective."""
+  alone = 'loss.nsp_weight=0', 'corpus.rows=full'
+  for name, fields in (('a', alone), ('b', ()), ('c', (*alone, 'optimizer.beta1=0.8'))):
+    workdir(tmp_path / name, [(2, 'eval', {'mlm': 2.0})], *fields, 'steps=2')
+  of = lambda *names: report.read(*(tmp_path / name for name in names)).panels[0].learned
+  assert of('a', 'c') == 'masked words alone' and of('b') == 'masked words and next sentences'
+  (one,), (other,) = (report.read(tmp_path / name).panels for name in 'ab')
+  assert dataclasses.replace(one, arms=[*one.arms, *other.arms]).learned == 'mlm_nsp'
+
+
+def test_sweeps_below_a_folder_have_their_plans(tmp_path):
+  """A folder with a run, a sweep and another of other baselines is as these sweeps alone."""
+  workdir(tmp_path / 'pretrain', [(9, 'eval', {'mlm': 2.0})], 'steps=9')
+  workdir(tmp_path / 'longer', [(9, 'eval', {'mlm': 1.9})], 'steps=9', 'optimizer.beta1=0.8')
+  for sweep, values in (('S', '78'), ('T', '56')):
+    spec = f'configs/finetune.py:task={"sst2" if sweep == "S" else "squad"}'
+    metric = 'classification_accuracy' if sweep == 'S' else 'qa_f1'
+    for x in values:
+      name = f'beta1=0.{x}'
+      fields = f'optimizer.beta1=0.{x}', 'steps=2', 'epochs=0'
+      path = tmp_path / 'more' / sweep / f'{name},seed=0'
+      workdir(path, [(2, 'eval', {metric: int(x) / 10})], *fields, spec=spec)
+    gone = {f'{sweep},seed=1': {'arm': 'gone'}}
+    plan(tmp_path / 'more' / sweep, baseline=f'beta1=0.{values[0]}', runs=gone)
+  found = report.read(tmp_path)
+  baselines = {panel.arms[0].runs[0].path.parent.name: panel.baseline for panel in found.panels}
+  assert baselines == {'S': 'beta1=0.7', 'T': 'beta1=0.5', tmp_path.name: ''}
+  alone = report.read(tmp_path / 'more' / 'S')
+  same = next(x for x in found.panels if x.baseline == alone.panels[0].baseline)
+  assert same.rows(same.metrics[0]) == alone.panels[0].rows(same.metrics[0])
+  for sweep in 'ST':
+    said = f'{tmp_path}/more/{sweep}: planned and without results: {sweep},seed=1'
+    assert found.remarks.count(said) == 1
+  assert not any('baseline' in x for x in found.remarks)
+
+
 def test_an_arm_that_collapsed_gets_no_p_value(tmp_path):
   """Nor does it count in the correction of the others."""
   for arm, base in (('0.1', 3.0), ('0.2', 2.0), ('0.3', 4.0)):
@@ -290,7 +342,10 @@ def test_runs_judged_under_other_masks_are_named(tmp_path):
   assert 'stand in tables of their own, 3, since their numbers cannot be compared' in text
   rates = 'eval_masking.masked_lm_prob={}; predictions per row={}'
   for seeds, rate, count in (('0', '0.15', '10'), ('0', '0.4', '26'), ('0 or 3', '0.15', '10')):
-    assert f'mlm_nsp: mlm (eval.seed={seeds}; {rates.format(rate, count)})' in text
+    assert (
+      f'masked words and next sentences: mlm (eval.seed={seeds}; {rates.format(rate, count)})'
+      in text
+    )
 
 
 def test_runs_judged_on_other_rows_are_named(tmp_path):

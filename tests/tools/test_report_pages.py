@@ -160,7 +160,7 @@ def test_the_files_of_a_report(tmp_path):
   for name in others:
     (tmp_path / 'report' / name).write_text('')
   files = made(grid(tmp_path, {0.15: 4.0, 0.3: 4.1, 0.6: 4.1}), '--baseline', 'masked_lm_prob=0.3')
-  rows = rows_of(files['report.md'], '## mlm_nsp: mlm, nats\n')
+  rows = rows_of(files['report.md'], '## masked words and next sentences: mlm, nats\n')
   assert [row[0] for row in rows] == [f'masked_lm_prob={x}' for x in (0.3, 0.15, 0.6)]
   assert rows[0][4] == 'baseline' and -0.12 < float(rows[1][4]) < -0.08 and rows[0][1] == '5'
   assert float(rows[1][7].replace('<', '')) < 0.01 < 0.05 < float(rows[2][7])
@@ -291,7 +291,7 @@ def test_bad_input_is_named_and_the_rest_reported(tmp_path, no_pictures):
     'No interval and no test of fewer than 3 seeds: masked_lm_prob=0.15.',
   ):
     assert said in text, said
-  rows = rows_of(text, '## mlm_nsp: mlm, nats\n')
+  rows = rows_of(text, '## masked words and next sentences: mlm, nats\n')
   assert [row[1] for row in rows] == ['2', '3'] and rows[0][3] == '-'
   with pytest.raises(InputError, match='nothing is no folder'):
     records.below(tmp_path / 'nothing')
@@ -307,6 +307,45 @@ def test_arms_that_beat_no_guess_are_no_result(tmp_path, no_pictures):
   told = lambda name: report.read(tmp_path / name, baseline='masked_lm_prob=0.3').panels[0]
   good, bad = (report_figures.headline(told(name), 'mlm') for name in ('good', 'bad'))
   assert good.startswith('masked_lm_prob=0.15 differs most') and bad == ''
+
+
+def test_files_are_written_before_the_table_is_printed(tmp_path, no_pictures, monkeypatch):
+  """The program that reads the table, such as head, may end first."""
+  folder = grid(tmp_path / 'S', {0.15: 4.0}, seeds=2)
+  closed = mock.Mock(**{'write.side_effect': BrokenPipeError})
+  monkeypatch.setattr('sys.stdout', closed)
+  report.main([str(folder), '--picture', str(tmp_path / 'curves.svg')])
+  assert closed.write.called and (tmp_path / 'curves.svg').exists()
+  assert '| all runs | 2 |' in (folder / 'report' / 'report.md').read_text()
+
+
+def test_every_dash_of_a_table_is_explained_below_it(tmp_path, no_pictures):
+  """In LaTeX too. c shares a seed with the baseline a, d shares none, e has its values plus 1."""
+  seeds = {'a': '012', 'b': '01', 'c': '234', 'd': '567', 'e': '012', 'f': '012', 'g': '012'}
+  for arm, of in seeds.items():
+    for seed in of:
+      scores = {'mlm': (3 if arm == 'e' else 2) + int(seed) ** 2 / 4}
+      scores['mlm'] = None if arm == 'f' else scores['mlm']
+      scores |= {'constant': 1.0} if arm == 'g' else {'nsp_accuracy': 0.5} if arm == 'a' else {}
+      fields = f'optimizer.beta1=0.{ord(arm)}', f'seed={seed}', 'steps=2'
+      workdir(tmp_path / f'{arm},seed={seed}', [(2, 'eval', scores)], *fields)
+  plan(tmp_path, baseline='a')
+  files = made(tmp_path)
+  for said in (
+    'No interval and no test of fewer than 3 seeds: b.',
+    'in all means, and in all tests but of arms of which all did: g.',
+    'Without a number that is finite: f.',
+    'Without a seed that the baseline has too: d.',
+    'No test over fewer than 3 seeds that the baseline has too: c.',
+    'No test of a difference that is the same for every seed: e.',
+  ):
+    assert said in files['report.md'] and said in files['table.tex'], said
+  rows = rows_of(files['report.md'], '## masked words and next sentences: mlm\n')
+  assert sorted(row[0] for row in rows if row[6] == '-') == [*'abcdefg']
+  assert '### Other scores, mean ± standard deviation; -: no such score\n' in files['report.md']
+  row = ['a', '2', '1.0000', '-']
+  assert tables.with_dashes(tables.Table('T', (), [row]), 'why').title == 'T; -: why'
+  assert tables.with_dashes(tables.Table('T', (), [row[:3]]), 'why').title == 'T'
 
 
 def test_progress_is_that_of_checkpoints_and_unfinished_runs_have_no_scores(tmp_path, no_pictures):
@@ -350,7 +389,7 @@ def test_labels_name_what_differs_and_nothing_else(tmp_path, no_pictures):
   grid(tmp_path, {0.15: 4.0, 0.3: 3.9}, seeds=2)
   text = made(tmp_path, '--label', 'masked_lm_prob=0.3=30 %', '--title', 'Rates')['report.md']
   assert text.startswith('# Rates\n')
-  rows = rows_of(text, '## mlm_nsp: mlm, nats\n')
+  rows = rows_of(text, '## masked words and next sentences: mlm, nats\n')
   assert [row[0] for row in rows] == ['masked_lm_prob=0.15', '30 %']
 
 
@@ -404,11 +443,11 @@ def test_runs_that_start_from_those_of_their_seed_or_from_one_run_are_one_arm(
     source = 'd,seed=1' if arm == 'c' else f'{arm},seed={seed}'
     fields = f'seed={seed}', f'init_from=S/{source}'
     workdir(tmp_path / f'{arm},seed={seed}', [(500, 'eval', {'mlm': 2.0})], *fields)
-  rows = rows_of(made(tmp_path)['report.md'], '## mlm_nsp: mlm\n')
+  rows = rows_of(made(tmp_path)['report.md'], '## masked words and next sentences: mlm\n')
   names = 'a,seed={seed}', 'b,seed={seed}', 'd,seed=1'
   assert [row[:2] for row in rows] == [[f'init_from={x}', '3'] for x in names]
   plan(tmp_path)
-  rows = rows_of(made(tmp_path)['report.md'], '## mlm_nsp: mlm\n')
+  rows = rows_of(made(tmp_path)['report.md'], '## masked words and next sentences: mlm\n')
   assert [row[:2] for row in rows] == [[x, '3'] for x in 'cba']  # as planned
 
 
@@ -423,7 +462,10 @@ def test_a_label_renames_the_arm_of_every_objective(tmp_path, no_pictures):
   for folder in (tmp_path, tmp_path / 'T'):
     plan(folder)
   text = made(tmp_path, '--label', 'a=A')['report.md']
-  for heading in ('mlm_nsp: mlm', 'classification: classification_accuracy'):
+  for heading in (
+    'masked words and next sentences: mlm',
+    "classification (f1 is of '1'): classification_accuracy",
+  ):
     assert [row[0] for row in rows_of(text, f'## {heading}\n')] == ['b', 'A']
 
 
@@ -750,6 +792,9 @@ def test_a_picture_of_all_runs_is_a_file_or_a_sentence(tmp_path, no_pictures, ca
   assert report.svms.called and f'curves: {path}' in capsys.readouterr().out
   ElementTree.parse(path)
   text = (folder / 'report' / 'report.md').read_text()
-  assert text.startswith(f'# {folder.name}\n') and '## mlm_nsp: nsp_accuracy' in text
+  assert (
+    text.startswith(f'# {folder.name}\n')
+    and '## masked words and next sentences: nsp_accuracy' in text
+  )
   with pytest.raises(InputError, match='--picture .*curves.doc cannot be written'):
     report.picture(report.read(folder), tmp_path / 'curves.doc')

@@ -87,15 +87,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     folders = [Path(folder) for folder in args.folder]
     how = {'baseline': args.baseline, 'renamed': args.label, 'svm': args.svm}
     report = read(*folders, metric=args.metric, **how)
-    print(pages.markdown_table(tables.overview(report)) if args.table else table(report))
-    for remark in report.remarks if args.table else ():
-      log.warning('%s', remark)
     out = Path(args.out or next(x for x in folders if x.is_dir()) / 'report')
     arguments.check_writable(out)
     written = pages.write(report, out, args.title or folders[0].resolve().name)
-    log.info('written to %s: %s', out, ', '.join(written))
     if args.picture:
       picture(report, args.picture)
+    # Last, since the program that reads it may end first (| head).
+    print(pages.markdown_table(tables.overview(report)) if args.table else table(report))
+    for remark in report.remarks if args.table else ():
+      log.warning('%s', remark)
+    log.info('written to %s: %s', out, ', '.join(written))
+    if args.picture:
       print(f'curves: {args.picture}')
 
 

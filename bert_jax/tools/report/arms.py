@@ -137,14 +137,15 @@ def lengths(arms: Iterable[Arm], metric: str) -> list[str]:
   return list(by_length((run for arm in arms for run in arm.runs), metric))
 
 
-def planned_in(folders: Iterable[Path | str]) -> tuple[str, list[str], list[Path]]:
-  """(name of the baseline or '', remarks on runs that failed or have nothing, the runs that failed)
-  of the sweeps in folders. What ended several runs of an arm is said once."""
-  baseline, remarks, failed = '', [], []
-  for folder in map(Path, folders):
+def planned_in(folders: Iterable[Path | str]) -> tuple[dict[Path, str], list[str], list[Path]]:
+  """({folder: name of its baseline}, remarks on runs that failed or have nothing, the runs that
+  failed) of the sweeps in and below folders. What ended several runs of an arm is said once."""
+  baselines, remarks, failed = {}, [], []
+  found = (x for folder in map(Path, folders) for x in sorted(folder.rglob(records.SWEEP)))
+  for folder in dict.fromkeys(path.parent for path in found):
     if (sweep := records.read_sweep(folder)) is None:
       continue
-    baseline = baseline or sweep.baseline
+    baselines[folder] = sweep.baseline
     remarks += sweep.faults
     ended, alike = sweep.ended.items(), collections.defaultdict(list)
     for name, x in ended:
@@ -159,7 +160,24 @@ def planned_in(folders: Iterable[Path | str]) -> tuple[str, list[str], list[Path
     if missing := [name for name, is_there in there.items() if not is_there]:
       more = f' and {len(missing) - 1} more' if len(missing) > 1 else ''
       remarks.append(f'{folder}: planned and without results: {missing[0]}{more}')
-  return baseline, remarks, failed
+  return baselines, remarks, failed
+
+
+def remarks_on(
+  runs: Iterable[Run], status: Mapping[Path, str], arms: Mapping[Path, Arm]
+) -> list[str]:
+  """Sentences on the runs that have a status, {path: status}. What several runs of an arm have in
+  common is said once, with their seeds. arms: {path: the arm of a run that counts}."""
+  together = collections.defaultdict(list)
+  for run in (run for run in runs if run.path in status):
+    arm = arms.get(run.path)
+    name = f'{run.fields["objective"]}: {arm.label}' if arm else str(run.path)
+    together[name, status[run.path]].append(run)
+  out = []
+  for (name, why), some in together.items():
+    seeds = ', '.join(str(run.fields.get('seed', 0)) for run in some)
+    out.append(f'{name}, seeds {seeds}: {why}' if some[1:] else f'{some[0].path}: {why}')
+  return out
 
 
 def values_in(runs: Sequence[Run], name: str) -> list[Any]:

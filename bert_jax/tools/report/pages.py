@@ -239,6 +239,6 @@ def text(report: Report) -> str:
     out += [first.title, '', *aligned([first.header, *first.rows]), '']
     out += [*tables.notes(panel), '']
     for table in others:
-      if table.title != tables.SCORES:
+      if not table.title.startswith(tables.SCORES):
         out += [table.title, *aligned([table.header, *table.rows]), '']
   return printable('\n'.join([*out, *report.remarks]).strip())

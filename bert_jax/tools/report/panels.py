@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from bert_jax.errors import InputError, suggestion
 from bert_jax.files import Path
 from bert_jax.metrics import LOSSES, Level, own_levels
+from bert_jax.tasks import TASKS
 from bert_jax.tools.report import arms as report_arms
 from bert_jax.tools.report.arms import Arm
 from bert_jax.tools.report.statistics import Difference, differences, interval, step_of, top_of
@@ -46,6 +47,13 @@ class Panel:
   @property
   def runs(self) -> list[Run]:
     return [run for arm in self.arms for run in arm.runs]
+
+  @property
+  def learned(self) -> str:
+    """What its runs learn, 'masked words alone'; if they differ in it, their objective."""
+    configs = [run.config for run in self.runs if run.config]
+    said = {TASKS[config.objective].card(config).trained_for.replace('`', '') for config in configs}
+    return said.pop() if len(said) == 1 else self.objective
 
   @property
   def reads_part(self) -> bool:
@@ -130,19 +138,20 @@ def report(
   folders = list(map(Path, folders))
   counted, copies = report_arms.without_copies(runs)
   status = {path: f'a copy of {first}: counted once' for path, first in copies.items()}
-  planned_baseline, planned, failed = report_arms.planned_in(folders)
+  baselines, planned, failed = report_arms.planned_in(folders)
   is_said = tuple(f'{path} ' for path in failed)
   remarks = [*planned, *(x for x in remarks if not x.startswith(is_said))]
-  panels, fields = [], {}
+  panels, fields, arm_of = [], {}, {}
   words = {old: new for old, _, new in (text.rpartition('=') for text in renamed)}
   columns = {*metrics_of(runs), *(run.path.parent.name for run in runs)}
   unused = {text for text in renamed if text.rpartition('=')[0] not in columns}
   called = set()  # by all names of all arms
   of = lambda run: run.fields['objective']
   for objective, some in itertools.groupby(sorted(counted, key=of), of):
-    arms = report_arms.arms_of(list(some), words)
+    arms = report_arms.arms_of(some := list(some), words)
     for arm in arms:
       status |= report_arms.unfinished(arm.runs)
+    arm_of |= {run.path: arm for arm in arms for run in arm.runs}
     unused -= _rename(arms, renamed)
     called |= {name for arm in arms for name in (*arm.names, arm.label)}
     for arm in arms:
@@ -153,7 +162,9 @@ def report(
       for arm in arms:  # else the results so far are shown
         arm.runs = [run for run in arm.runs if run.path not in status]
     fields[objective] = report_arms.differing(arms)
-    name = baseline or planned_baseline
+    own = filter(None, map(baselines.get, dict.fromkeys(run.path.parent for run in some)))
+    there = {name for arm in arms for name in (*arm.names, arm.label)}
+    name = baseline or min(own, key=lambda name: name not in there, default='')
     panels += panels_of(objective, arms, evaluated_on, metric, name, remarks, words)
   panels.sort(key=lambda panel: min(_place(run, folders) for run in panel.runs))
   for run in counted:
@@ -176,7 +187,8 @@ def report(
     raise InputError(f'{fault}; there are {", ".join(labels)}{hint or "."}')
   if baseline and not any(panel.baseline for panel in panels if len(panel.arms) > 1):
     remarks.append(f'nothing is compared with {baseline}: no other arm is judged in the same way')
-  remarks += [f'{path}: {why}' for path, why in status.items() if path not in failed]
+  told = {path: why for path, why in status.items() if path not in failed}
+  remarks += report_arms.remarks_on(runs, told, arm_of)
   return Report(panels, runs, status, fields, remarks)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from bert_jax.files import Path
+from bert_jax.tasks.labelled import FEWEST_TEXTS
 from bert_jax.tools.report import arms as report_arms
 from bert_jax.tools.report import curves
 from bert_jax.tools.report.arms import Arm
@@ -36,18 +37,24 @@ class Table(NamedTuple):
 def main_table(panel: Panel) -> Table:
   """The table of the metric by which a panel is judged."""
   rows = [each for _, each in _rows(panel)]
-  title = f'{panel.objective}: {panel.named(panel.metrics[0])}'
+  title = f'{panel.learned}: {panel.named(panel.metrics[0])}'
   title += f' ({panel.evaluated_on})' if panel.evaluated_on else ''
   return Table(title, HEADER, rows, panel.baseline)
 
 
 def more_tables(panel: Panel) -> list[Table]:
   """The tables below the main table, if they have any number."""
-  tables = [_scores(panel)] if panel.metrics[1:] else []
-  for table in (_lengths(panel.arms, panel.metrics[0]), _costs(panel)):
-    if {cell for row in table.rows for cell in row[1:]} - {'-'}:
-      tables.append(table)
-  return tables
+  tables = {'no such score': _scores(panel)} if panel.metrics[1:] else {}
+  tables[f'fewer than {FEWEST_TEXTS} texts'] = _lengths(panel.arms, panel.metrics[0])
+  tables['not recorded'] = _costs(panel)
+  filled = lambda table: {cell for row in table.rows for cell in row[1:]} - {'-'}
+  return [with_dashes(table, why) for why, table in tables.items() if filled(table)]
+
+
+def with_dashes(table: Table, why: str) -> Table:
+  """The table, whose title says what its dashes mean, if it has some."""
+  has_some = any('-' in row[1:] for row in table.rows)
+  return table._replace(title=f'{table.title}; -: {why}') if has_some else table
 
 
 def overview(report: Report, notes: list[str] | None = None) -> Table:
@@ -75,7 +82,8 @@ def overview(report: Report, notes: list[str] | None = None) -> Table:
   told = lambda title, panel: f': {panel.evaluated_on}' * (titles.count(title) > 1)
   columns = [title + told(title, panel) for title, panel in zip(titles, report.panels)]
   baseline = next((panel.baseline for panel in report.panels if panel.baseline), '')
-  return Table('All sweeps', ('arm', 'seeds', *columns), rows, baseline)
+  table = Table('All sweeps', ('arm', 'seeds', *columns), rows, baseline)
+  return with_dashes(table, 'no run of that arm')
 
 
 def _rows(panel):
@@ -110,7 +118,31 @@ def narrow(panel: Panel) -> tuple[list[tuple[str, ...]], list[str]]:
       value, *fewer = difference.partition(' (')
       difference = f'{value} ± {(within[1] - within[0]) / 2:.4f}{"".join(fewer)}'
     rows.append((label, seeds, mean, difference, corrected))
-  return rows, [*notes, *warnings(panel)]
+  return rows, [*notes, *untested(panel), *warnings(panel)]
+
+
+def untested(panel: Panel) -> Iterator[str]:
+  """Sentences on the dashes in a panel's table: each says why it is one, and of which arms."""
+  rows, named = panel.rows(panel.metrics[0]), lambda some: ', '.join(row.label for row in some)
+  gone = [row for row in rows if row.values and not row.values_without_collapsed]
+  if any(row.values_without_collapsed != row.values for row in rows):
+    but = f' but of arms of which all did: {named(gone)}' if gone else ''
+    yield f'Collapsed runs (one answer for every example) are in all means, and in all tests{but}.'
+  if few := [row for row in rows if 0 < len(row.values) < FEWEST]:
+    yield f'No interval and no test of fewer than {FEWEST} seeds: {named(few)}.'
+  if none := [row for row in rows if not row.values]:
+    yield f'Without a number that is finite: {named(none)}.'
+  if not panel.baseline and len(rows) > 1:
+    yield 'No arm is the baseline here, so there are no differences; --baseline names one.'
+  others = [row for row in rows if row.values and row.label != panel.baseline and panel.baseline]
+  if apart := [row for row in others if not row.difference]:
+    yield f'Without a seed that the baseline has too: {named(apart)}.'
+  known = [(row, x) for row in others if (x := row.difference) and row not in gone + few]
+  if fewer := [row for row, x in known if x.seeds < FEWEST]:
+    yield f'No test over fewer than {FEWEST} seeds that the baseline has too: {named(fewer)}.'
+  alike = [row for row, x in known if x.seeds >= FEWEST and x.p is None]
+  if alike and panel.baseline not in [row.label for row in gone]:
+    yield f'No test of a difference that is the same for every seed: {named(alike)}.'
 
 
 def warnings(panel: Panel) -> list[str]:
@@ -153,23 +185,10 @@ def probability(p: float | None) -> str:
 
 def notes(panel: Panel) -> Iterator[str]:
   """Sentences on what a panel's table shows, and what is missing and why."""
-  rows = panel.rows(panel.metrics[0])
   may_stop = [arm.label for arm in panel.arms if any(x.fields['eval.patience'] for x in arm.runs)]
   best = f'; of {", ".join(may_stop)}, where a run may stop early, of its best, which flatters them'
   yield f'Values are of the last evaluation of a run{best if may_stop else ""}.'
-  if any(row.values_without_collapsed != row.values for row in rows):
-    gone = [row.label for row in rows if row.values and not row.values_without_collapsed]
-    but = f' but of arms of which all did: {", ".join(gone)}' if gone else ''
-    yield f'Collapsed runs (one answer for every example) are in all means, and in all tests{but}.'
-  if few := [row.label for row in rows if 0 < len(row.values) < FEWEST]:
-    yield f'No interval and no test of fewer than {FEWEST} seeds: {", ".join(few)}.'
-  if none := [row.label for row in rows if not row.values]:
-    yield f'Without a number that is finite: {", ".join(none)}.'
-  if not panel.baseline and len(rows) > 1:
-    yield 'No arm is the baseline here, so there are no differences; --baseline names one.'
-  apart = [x.label for x in rows if x.values and not x.difference and x.label != panel.baseline]
-  if panel.baseline and apart:
-    yield f'Without a seed that the baseline has too: {", ".join(apart)}.'
+  yield from untested(panel)
   if level := panel.level(panel.metrics[0]):
     is_text = level.kind.startswith('unigram')
     unit, better = (' nats', ', on held-out text; lower is better') if is_text else ('', '')

@@ -3,8 +3,10 @@ They may be in `model.safetensors` or `pytorch_model.bin`, whole or in shards wi
 TensorFlow checkpoint. They are read with numpy: neither torch nor TensorFlow is needed.
 """
 
+import functools
 import json
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -24,17 +26,23 @@ Tensors = dict[str, np.ndarray]
 
 def read(folder: Path) -> tuple[Tensors, Path]:
   """Reads a folder: ({name: array}, the file read); InputError if that is missing or damaged."""
+  path, reader = located(folder)
+  return reader(path), path
+
+
+def located(folder: Path) -> tuple[Path, Callable[[Path], Tensors]]:
+  """The file of a folder's tensors and what reads it; InputError if there is none, or several."""
   for name, reader in ((SAFETENSORS, read_safetensors), (PICKLE, torch_pickle.read)):
     if (folder / name).is_file():
-      return reader(folder / name), folder / name
+      return folder / name, reader
     index = folder / f'{name}.index.json'
     if index.is_file():
-      return _read_shards(index, reader), index
+      return index, functools.partial(_read_shards, reader=reader)
   indexes = [path for path in folder.glob('*.index') if 'ckpt' in path.stem]
   if len(indexes) != 1:
     has = f'{folder} has no {SAFETENSORS}, no {PICKLE} (nor their .index.json) and {len(indexes)}'
     raise InputError(f'{has} *.ckpt*.index; leave the weights of one model there.')
-  return tensorflow_bundle.read(indexes[0]), indexes[0]
+  return indexes[0], tensorflow_bundle.read
 
 
 def read_safetensors(path: Path) -> Tensors:

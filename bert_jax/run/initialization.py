@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 from bert_jax import config as config_lib
 from bert_jax import models, parameter_layers, tokenizers
 from bert_jax.config import model as config_model
-from bert_jax.convert import from_huggingface, hub, released_config
+from bert_jax.convert import from_huggingface, hub, released_config, tensor_files
 from bert_jax.convert import sentence_transformers as vectors
 from bert_jax.errors import InputError, about, log
 from bert_jax.files import Path
@@ -24,7 +24,7 @@ from bert_jax.run import teacher
 from bert_jax.tasks import TASKS, teaching
 from bert_jax.tasks.labelled import FROM_DATA
 from bert_jax.text import files
-from bert_jax.workdir import checkpoint, contents, int8, manifest, trained
+from bert_jax.workdir import checkpoint, contents, int8, manifest, saved_steps, trained
 
 # Ends of the fields that training data fills in.
 LABELS, WEIGHTS = ('.labels', '.label_separator'), '.class_weights'
@@ -60,6 +60,22 @@ def beginning_of(config: ConfigDict, workdir: Path | str, weights: bool = True) 
     return Beginning(None, None)
   with about('config.teacher' if source == config.get('teacher') else 'config.init_from'):
     return Beginning(hub.folder(source, weights), None)
+
+
+def check_sources(config: ConfigDict, begins: bool) -> None:
+  """InputError unless the weights are there that a run starts from, if it begins, and learns from.
+  They are not read."""
+  names = ['init_from', 'resume_from'] * begins + ['teacher'] * teaching.has_teacher(config)
+  for name, source in ((name, config[name]) for name in names if config[name]):
+    with about(f'config.{name}'):
+      folder = hub.folder(source)
+      if from_huggingface.is_model(folder):
+        tensor_files.located(folder)
+      elif not [*saved_steps.newest_first(folder / 'checkpoints')]:
+        raise InputError(f'{folder} holds no checkpoint; train it first.')
+  if begins and (spec := teaching.described(config)):
+    with about('config.teacher'):
+      config_lib.load(spec)
 
 
 def as_begun(config: ConfigDict, workdir: Path, set_by_user: Collection[str] = ()) -> ConfigDict:

@@ -717,15 +717,44 @@ def test_a_file_that_is_missing_is_told_before_the_first_run(tmp_path, monkeypat
       assert not (tmp_path / 'S' / 'sweep.json').exists()
 
 
+def test_weights_that_are_missing_are_told_before_the_first_run(tmp_path, monkeypatch, capsys):
+  monkeypatch.setattr(sweep_jobs, 'started', lambda *_: pytest.fail('a run'))
+  spec, run, released = 'configs/finetune.py:runlocal', tmp_path / 'run', tmp_path / 'released'
+  for folder, content in ((run, c.to_json(c.load(PRETRAIN))), (released, '{"hidden_size": 8}')):
+    folder.mkdir()
+    (folder / 'config.json').write_text(content)
+  command = f'--config {spec} --workdir {tmp_path}/S --seeds 2 --vary'.split()
+  for vary, said in (
+    (f'init_from=,{tmp_path}/none', 'none holds no run and no model: there is no such folder'),
+    (f'init_from=,{run}', 'run holds no checkpoint; train it first'),
+    (f'init_from=,{released}', 'released has no model.safetensors, no pytorch_model.bin'),
+    (f'teacher=,{tmp_path}/none', 'none holds no run and no model'),
+    (f'teacher=,{tmp_path}/none.py', 'none.py does not exist'),
+    (f'resume_from=,{run}', 'run holds no checkpoint; train it first'),
+  ):
+    code, _, log = swept(capsys, *command, vary)
+    assert code == 2 and said in log and f'config.{vary.partition("=")[0]}' in log, log
+    assert not (tmp_path / 'S' / 'sweep.json').exists()
+  # A run that goes on needs them no more, but for its teacher.
+  begun, gone = tmp_path / 'S' / 'x=1,seed=0', f'--config.init_from={tmp_path}/none'
+  checkpoint_at(begun, 5)
+  of = lambda *fields: [sweep_grid.Run('x=1,seed=0', 'x=1', spec, [], c.load(spec, fields))]
+  sweep_jobs.check_files(of(gone), tmp_path / 'S')
+  with pytest.raises(InputError, match='^x=1,seed=0: config.init_from: '):
+    sweep_jobs.check_files(of(gone), tmp_path / 'T')
+  with pytest.raises(InputError, match='^x=1,seed=0: config.teacher: '):
+    sweep_jobs.check_files(of(gone, f'--config.teacher={tmp_path}/none'), tmp_path / 'S')
+
+
 def test_the_files_of_each_language_are_looked_up_where_the_config_names_the_languages():
   by_language = ['--config.data.train=no/corpus.{language}']
   spec = 'configs/translate.py:runlocal'  # whose columns are the languages
   config = c.load(spec, [*by_language, '--config.data.eval=no/eval.tsv'])
   run = sweep_grid.Run('a', 'a', spec, [], config)
   with pytest.raises(InputError, match='^a: data.eval: no/eval.tsv does not exist'):
-    sweep_jobs.check_files([run])
+    sweep_jobs.check_files([run], Path('no'))
   with pytest.raises(InputError, match='^a: data.train: .* wants languages; name them in corpus'):
-    sweep_jobs.check_files([run._replace(config=c.load(PRETRAIN, by_language))])
+    sweep_jobs.check_files([run._replace(config=c.load(PRETRAIN, by_language))], Path('no'))
 
 
 def test_a_sweep_that_is_stopped_lets_its_runs_save_themselves(tmp_path, monkeypatch):

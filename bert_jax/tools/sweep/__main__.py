@@ -291,7 +291,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         log.info('the baseline is %s, the first arm (--baseline names another)', baseline)
       if fields := other_evaluations(runs):
         log.warning('the arms differ in %s: a report compares no losses', ', '.join(fields))
-      sweep_jobs.check_files([x for x in runs if sweep_jobs.state_of(root, x).state != 'done'])
+      undone = [run for run in runs if sweep_jobs.state_of(root, run).state != 'done']
+      sweep_jobs.check_files(undone, root)
       if args.dry_run:
         show(runs, root, processes)
         return

@@ -31,12 +31,13 @@ from bert_jax.copies import place, staged
 from bert_jax.errors import InputError, about, log
 from bert_jax.files import Path
 from bert_jax.metrics import to_json
+from bert_jax.run import initialization
 from bert_jax.tasks import TASKS
 from bert_jax.text import files as text_files
 from bert_jax.tokenizers import run_tokenizer
 from bert_jax.tools.sweep import child
 from bert_jax.tools.sweep.arms import Run
-from bert_jax.workdir import recorded, records
+from bert_jax.workdir import recorded, records, saved_steps
 from bert_jax.workdir.recorded import Outcome
 from bert_jax.workdir.records import LOGS
 
@@ -154,8 +155,9 @@ def _ask_to_end(process: subprocess.Popen) -> None:
       process.stdin.close()
 
 
-def check_files(runs: Sequence[Run]) -> None:
-  """InputError if the data or the vocabulary of a run is not there, which else each would find."""
+def check_files(runs: Sequence[Run], root: Path) -> None:
+  """InputError if the data, the vocabulary, or the weights are not there that a run in its folder
+  below root needs; else each would find that at its start."""
   known = set()
   for run in runs:
     config, task = run.config, TASKS[run.config.objective]
@@ -172,6 +174,11 @@ def check_files(runs: Sequence[Run]) -> None:
             text_files.expand(part)
     with about(run.folder):
       run_tokenizer.check_path(config)
+      begins = not [*saved_steps.newest_first(root / run.folder / 'checkpoints')]
+      named = config.init_from, config.resume_from, config.get('teacher'), begins
+      if named not in known:
+        initialization.check_sources(config, begins)
+      known.add(named)
 
 
 def run_all(runs: Sequence[Run], root: Path, processes: int) -> dict[str, Outcome]:

@@ -13,16 +13,20 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent import futures
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
+import tqdm
 from ml_collections import ConfigDict
 
 from bert_jax.cells import Log, in_notebook
-from bert_jax.errors import InputError, farewell, first_line, listed, printable
+from bert_jax.errors import InputError, farewell, first_line, listed, log, printable
+
+Value = TypeVar('Value')
 
 
 def show_log() -> None:
@@ -134,7 +138,8 @@ def _sentences():
     sys.exit(2)
 
 
-ASIDE, EVERY = 'aside', 30  # how the names of the threads of `aside` begin; seconds, see there
+ASIDE = 'aside'  # how the names of the threads of `aside` begin
+EVERY = 30  # seconds between two signs of life
 
 
 def aside(
@@ -152,6 +157,20 @@ def aside(
     return out
   finally:
     threads.shutdown(wait=False, cancel_futures=True)
+
+
+def progress(values: Sequence[Value], name: str, unit: str) -> Iterator[Value]:
+  """Yields values and shows how far their work is: a bar on a terminal, which goes when it is done;
+  elsewhere, after each EVERY seconds, a line with the time that is left (hours:minutes:seconds)."""
+  began = said = time.monotonic()
+  bar = tqdm.tqdm(values, desc=name, unit=f' {unit}', disable=None, leave=False)
+  for number, value in enumerate(bar):
+    now = time.monotonic()
+    if bar.disable and number and now - said >= EVERY:
+      left = bar.format_interval((now - began) / number * (len(values) - number))
+      log.info('%s: %d of %d %s, about %s left', name, number, len(values), unit, left)
+      said = now
+    yield value
 
 
 def _thread_failed(args: threading.ExceptHookArgs) -> None:

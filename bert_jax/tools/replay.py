@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax import hosts, metrics, sharding, step
-from bert_jax.command_line import command_line, command_parser
+from bert_jax.command_line import command_line, command_parser, progress
 from bert_jax.convert import hub
 from bert_jax.errors import InputError, log
 from bert_jax.files import Path
@@ -58,7 +58,7 @@ def replay(path: Path | str, at: int = 0) -> dict[str, Any]:
     if int(state.step) < at - 1:
       train_step = program.lower().compile()
       constants = sharding.put(program.constants, inputs.mesh)
-      for n in range(int(state.step), at - 1):
+      for n in progress(range(int(state.step), at - 1), 'repeating', 'steps'):
         batch = inputs.batches.at(n, tally.skipped_after(n))
         state, _ = train_step(_going_on(state, n, tally), batch, constants)
     state = _going_on(state, at - 1, tally)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from test_report import workdir
 
-from bert_jax import predict
+from bert_jax import command_line, predict
 from bert_jax.config import InputError
 from bert_jax.tokenizers import wordpiece
 from bert_jax.tools.probe import __main__ as probe
@@ -175,6 +175,26 @@ def test_hidden_states_are_those_of_predict(model, sentences):
   for i, text in enumerate(SENTENCES[:5]):
     expected = model.states([text])[0].hidden[:, 1:-1]
     np.testing.assert_allclose(states[i], expected, atol=1e-5)
+
+
+def test_a_long_probe_says_how_far_it_is_where_no_bar_is_seen(
+  model, sentences, monkeypatch, caplog
+):
+  monkeypatch.setattr(probe_pieces, 'AT_ONCE', 2)
+  some = sentences[:5]
+  for every, least in ((0, 1), (1000, 0)):  # seconds between lines
+    monkeypatch.setattr(command_line, 'EVERY', every)
+    caplog.clear()
+    with caplog.at_level('INFO', 'bert_jax'):
+      list(probe_layers.hidden(model, some))
+      probe_pieces.logs_of(model, [s.ids for s in some], Counter(), 'masked pieces')
+      probe_layers.attention(model, some)
+    for said in (
+      'layers: 4 of 5 sentences, about 00:0',
+      'masked pieces: 2 of 3 x 2 sentences, about 00:0',
+      'attention: 1 of 5 sentences, about 00:0',
+    ):
+      assert caplog.text.count(said) == least, caplog.text
 
 
 def test_of_a_sweep_all_runs_are_probed(tmp_path, monkeypatch, capsys, caplog):

@@ -626,7 +626,7 @@ def test_a_sweep_trains_each_run_once_and_a_failed_one_does_not_stop_the_rest(
   assert '1 of 2 runs did not end' in log
   assert '2 of 2 ' in log and 'step 2/4' not in log  # quiet: in the logs of the runs
   assert 'step 2/4' in (root / 'logs' / f'{names[0]}.txt').read_text()
-  assert 'mlm_nsp' in said
+  assert 'masked words and next sentences: mlm' in said
   # The same run by hand is the command that --print gives.
   printed = swept(capsys, *command, '--print')[1].splitlines()
   assert len(printed) == 2

@@ -21,15 +21,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tqdm
 
+from bert_jax.command_line import progress
 from bert_jax.predict import Model, hidden_states
 from bert_jax.predict.packed_rows import power_of_two
 from bert_jax.rows.row_arrays import TOKENS, build_row
 from bert_jax.tools.probe.data import Sentence
 
 Word = tuple[int, int, str, str]  # the sentence's number, position of the first piece, word, tag
-bar = functools.partial(tqdm.tqdm, disable=None, leave=False)
 
 
 def _arrays(model: Model, sentence: Sentence, length: int) -> list[np.ndarray]:
@@ -46,7 +45,7 @@ def hidden(model: Model, sentences: Sequence[Sentence]) -> Iterator[np.ndarray]:
 
   function = model.compiled(layers)
   fixed = model.limit if model.config.model.mixer == 'fourier' else 0  # it mixes padding too
-  for sentence in bar(sentences, desc='layers', unit=' sentences'):
+  for sentence in progress(sentences, 'layers', 'sentences'):
     n = len(sentence.ids)
     arrays = _arrays(model, sentence, fixed or power_of_two(n + 2))
     yield jax.device_get(function(model.weights['encoder'], arrays))[:, 1 : n + 1]
@@ -93,7 +92,7 @@ def linear(
     of_word[word][tag] += 1
   usual = every.most_common(1)[0][0]
   guess = [of_word[w].most_common(1)[0][0] if w in of_word else usual for _, _, w, _ in words[True]]
-  layers = bar(range(len(features[False])), desc='linear probes', unit=' layers')
+  layers = progress(range(len(features[False])), 'linear probes', 'layers')
   accuracy = lambda n, y: _accuracy(features[False][n], y[False], features[True][n], y[True])
   accuracies = [[accuracy(n, y) for y in (gold, drawn)] for n in layers]
   return {
@@ -125,7 +124,7 @@ def attention(model: Model, sentences: Sequence[Sentence]) -> list[dict[str, flo
   model.ask('attention')  # InputError if the model has no attention
   function = model.compiled(functools.partial(hidden_states.inside, model.objective.model))
   total, queries = np.zeros(()), 0
-  for sentence in bar(sentences, desc='attention', unit=' sentences'):
+  for sentence in progress(sentences, 'attention', 'sentences'):
     n = len(sentence.ids) + 2
     arrays = _arrays(model, sentence, power_of_two(n))
     maps = jax.device_get(function(model.weights['encoder'], arrays)[1])[:, :, :n, :n]

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import tqdm
 
+from bert_jax.command_line import progress
 from bert_jax.errors import InputError
 from bert_jax.predict import Model
 from bert_jax.tasks.ask import RecordProblems
@@ -39,13 +39,11 @@ def logs_of(
   ask: Any = model.ask('perplexity')
   model, outputs = ask.model, ask.model.compiled(ask.outputs)
   problems, out = RecordProblems(), []
-  with tqdm.tqdm(total=len(ids), desc=name, unit=' sentences', disable=None, leave=False) as bar:
-    for at in range(0, len(ids), AT_ONCE):
-      part = ids[at : at + AT_ONCE]
-      examples = TokenScores(model, part, part, problems)
-      logs = dict(examples.logs(model.outputs(outputs, examples))) if examples.texts else {}
-      out += [logs.get(i, np.zeros(0)) for i in range(len(part))]
-      bar.update(len(part))
+  for at in progress(range(0, len(ids), AT_ONCE), name, f'x {AT_ONCE} sentences'):
+    part = ids[at : at + AT_ONCE]
+    examples = TokenScores(model, part, part, problems)
+    logs = dict(examples.logs(model.outputs(outputs, examples))) if examples.texts else {}
+    out += [logs.get(i, np.zeros(0)) for i in range(len(part))]
   counts.update(problems.counts)
   return out
 

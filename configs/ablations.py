@@ -139,6 +139,10 @@ def parsed(arg):
   if len(kinds) > 1:
     one, other, *_ = kinds.values()
     raise c.InputError(f'{one} and {other} are not of one config; sweep them one after the other.')
+  for kind, name in ('finetune', 'task'), ('objective', 'objective'):
+    if arg[name] and kind not in kinds:
+      one = next(iter(kinds.values()))
+      raise c.InputError(f'{name}={arg[name]} changes nothing in {one}; leave it out.')
   return given, arg
 
 

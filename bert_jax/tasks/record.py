@@ -144,6 +144,8 @@ class Family:
   defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # that differ here
   rules: Callable[['ConfigDict'], Iterable[tuple[bool, str]]] = lambda config: ()
   rules_to_begin: Callable[['ConfigDict'], Iterable[tuple[bool, str]]] = lambda config: ()
+  # The names of its fields that change nothing in a run of a config.
+  without_effect: Callable[['ConfigDict'], Iterable[str]] = lambda config: ()
   limit_field: str = ''  # the most tokens of an example (0: a row); '': rows are no examples
   training_fields: tuple[str, ...] = ()  # fields that do not matter once a model is trained
   reads_stretches: bool = False  # whether rows may be read in stretches (model.recurrent_length)

@@ -220,6 +220,28 @@ def test_ready_ablations_stand_side_by_side_or_cross():
     sweep_grid.arms_of('configs/ablations.py:norm+pairs', [])
 
 
+def test_arms_that_differ_in_nothing_that_has_an_effect_are_no_runs(tmp_path, caplog):
+  of = lambda spec, *words: sweep.planned(
+    sweep.parser().parse_args(['--config', spec, '--workdir', str(tmp_path), '--seeds=2', *words]),
+    [],
+  )
+  rates = '--vary=masking.masked_lm_prob=0.15,0.3,0.6'
+  runs, baseline = of('configs/ablations.py:objectives,runlocal', '--arms=causal,masked', rates)
+  rate = 'masking.masked_lm_prob'
+  kept = [f'causal,{rate}=0.15', *(f'masked,{rate}={x}' for x in (0.15, 0.3, 0.6))]
+  assert [run.arm for run in runs[::2]] == kept and len(runs) == 8 and baseline == kept[0]
+  said = f'{rate} changes nothing in {kept[0]}; left out: causal,{rate}=0.3 and 1 more'
+  assert caplog.text.count(said) == 1
+  with pytest.raises(InputError, match=f'all arms are the same: {rate} changes nothing here; vary'):
+    of('configs/ablations.py:objectives,runlocal', '--arms=causal', rates)
+  of('configs/pretrain.py:runlocal', factors := '--vary=corpus.dupe_factor=2,3')
+  with pytest.raises(InputError, match='corpus.dupe_factor changes nothing here'):
+    of('configs/ablations.py:norm,runlocal', '--arms=norm=layer_norm', factors)
+  for argument in ('task=sst2', 'objective=causal'):
+    with pytest.raises(InputError, match=f'{argument} changes nothing in masking_rate; leave it'):
+      of(f'configs/ablations.py:masking_rate,runlocal,{argument}')
+
+
 def test_a_name_is_as_short_as_a_folder_wants_it():
   vary = [f'optimizer.a_field_with_a_long_name_{i}=1,2' for i in range(8)]
   arms, _ = sweep_grid.arms_of('f.py', vary)

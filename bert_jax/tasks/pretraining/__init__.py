@@ -102,6 +102,11 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   yield pairs_with_positive_numbers(config.corpus.weights), wanted
 
 
+def without_effect(config: ConfigDict) -> tuple[str, ...]:
+  """The fields about pairs of sentences, if rows are none."""
+  return () if config.corpus.rows in PAIRS else ('corpus.short_seq_prob', 'corpus.dupe_factor')
+
+
 def rules_of_words_alone(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   """The rules of an objective that predicts words only, without sentence pairs or spans."""
   for name in ('nsp_weight', 'sbo_weight'):
@@ -172,6 +177,7 @@ PRETRAINING = Family(
   fields=CORPUS | MASKING | EVAL_MASKING | LOSS,
   rules=rules,
   rules_to_begin=rules_to_begin,
+  without_effect=without_effect,
   judged_under=task.judged_under,
   remarks=remarks.remarks,
   reads_corpus=True,

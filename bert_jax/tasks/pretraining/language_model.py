@@ -93,13 +93,20 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   yield not sentence, sentence
 
 
+def without_effect(config: ConfigDict) -> tuple[str, ...]:
+  """As in other pre-training, and the fields of masks where nothing is masked."""
+  idle = [] if {'masked', 'hybrid'} & {*stages(config)} else [*MASKING, *EVAL_MASKING]
+  filled_in = 'masking.max_predictions_per_seq'
+  return (*PRETRAINING.without_effect(config), *(name for name in idle if name != filled_in))
+
+
 def remarks_on(config: ConfigDict, tokenizer: Tokenizer, sources: dict[str, Any]) -> list[str]:
   """The remarks of other pre-training, and one on fields of masks where nothing is masked."""
   out, fields = remarks.remarks(config, tokenizer, sources), MASKING | EVAL_MASKING
-  del fields['masking.max_predictions_per_seq']  # is filled in
-  blocks = {name: config[name.split('.')[0]][name.split('.')[1]] for name in fields}
+  idle = [name.split('.') for name in without_effect(config) if name in fields]
+  blocks = {f'{block}.{name}': config[block][name] for block, name in idle}
   given = [f'{name}={x}' for name, x in blocks.items() if x != fields[name].default]
-  if not given or {'masked', 'hybrid'} & {*stages(config)}:
+  if not given:
     return out
   without = f'language_model.kind={config.language_model.kind} does not mask by these fields'
   return [*out, f'without effect: {", ".join(given)}; {without}.']
@@ -174,6 +181,7 @@ LANGUAGE_MODEL = variant(
   objective=objective,
   sources=sources,
   rules=rules,
+  without_effect=without_effect,
   remarks=remarks_on,
   main_metric=main_metric,
   judged_under=judged_under,

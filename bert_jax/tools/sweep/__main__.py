@@ -27,6 +27,7 @@ from bert_jax.command_line import aligned, command_line, command_parser
 from bert_jax.errors import InputError, log
 from bert_jax.files import Path
 from bert_jax.run import initialization
+from bert_jax.tasks import TASKS
 from bert_jax.timeline import Moment
 from bert_jax.tools import arguments
 from bert_jax.tools.report import __main__ as report
@@ -49,7 +50,7 @@ def planned(args: argparse.Namespace, overrides: Sequence[str]) -> tuple[list[Ru
   search = args.baseline, args.random, args.random_seed
   grid, name = sweep_arms.arms_of(spec, args.vary, *search, before, overrides, args.arms)
   runs = sweep_arms.runs_of(spec, grid, sweep_arms.seeds_of(args.seeds), overrides)
-  runs = [load(run) for run in runs]
+  runs = distinct([load(run) for run in runs])
   if before and (sentence := unfinished_sources(runs)):
     if not args.print:
       raise InputError(sentence)
@@ -59,6 +60,27 @@ def planned(args: argparse.Namespace, overrides: Sequence[str]) -> tuple[list[Ru
     steps = {arm: within_budget(x, args.tokens, args.flops) for arm, x in configs.items()}
     runs = [load(run, f'--config.steps={steps[run.arm]}', '--config.epochs=0.0') for run in runs]
   return runs, name
+
+
+def distinct(runs: Sequence[Run]) -> list[Run]:
+  """The runs but for arms that differ from an earlier one only in fields that change nothing there,
+  which is said; InputError if that leaves one arm."""
+  firsts, same, out = {}, {}, []
+  for run in runs:
+    values = config_lib.flatten(run.config)
+    idle = {*TASKS[run.config.objective].without_effect(run.config)}
+    key = repr([(name, x) for name, x in values.items() if name not in idle])
+    first, before = firsts.setdefault(key, (run, values))
+    if names := sorted(name for name in idle if values[name] != before[name]):
+      same.setdefault((', '.join(names), first.arm), {})[run.arm] = run
+    else:
+      out.append(run)
+  for (names, arm), others in same.items():
+    if len({run.arm for run in out}) == 1:
+      raise InputError(f'all arms are the same: {names} changes nothing here; vary another field.')
+    more = f' and {len(others) - 1} more' * (len(others) > 1)
+    log.warning('%s changes nothing in %s; left out: %s%s', names, arm, next(iter(others)), more)
+  return out
 
 
 def within_budget(config: ConfigDict, tokens: float, flops: float) -> int:

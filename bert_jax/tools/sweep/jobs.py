@@ -158,7 +158,7 @@ def _ask_to_end(process: subprocess.Popen) -> None:
 def check_files(runs: Sequence[Run], root: Path) -> None:
   """InputError if the data, the vocabulary, or the weights are not there that a run in its folder
   below root needs; else each would find that at its start."""
-  known = set()
+  known: set[Any] = set()
   for run in runs:
     config, task = run.config, TASKS[run.config.objective]
     languages = task.card(config).languages

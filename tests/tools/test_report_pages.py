@@ -319,7 +319,7 @@ def test_files_are_written_before_the_table_is_printed(tmp_path, no_pictures, mo
   assert '| all runs | 2 |' in (folder / 'report' / 'report.md').read_text()
 
 
-def test_every_dash_of_a_table_is_explained_below_it(tmp_path, no_pictures):
+def test_every_dash_of_a_table_is_explained_below_it(tmp_path, no_pictures, capsys):
   """In LaTeX too. c shares a seed with the baseline a, d shares none, e has its values plus 1."""
   seeds = {'a': '012', 'b': '01', 'c': '234', 'd': '567', 'e': '012', 'f': '012', 'g': '012'}
   for arm, of in seeds.items():
@@ -343,6 +343,15 @@ def test_every_dash_of_a_table_is_explained_below_it(tmp_path, no_pictures):
   rows = rows_of(files['report.md'], '## masked words and next sentences: mlm\n')
   assert sorted(row[0] for row in rows if row[6] == '-') == [*'abcdefg']
   assert '### Other scores, mean ± standard deviation; -: no such score\n' in files['report.md']
+  # An arm of one sweep alone has dashes in the table of both.
+  shutil.copytree(tmp_path / 'a,seed=0', other := tmp_path / 'more' / 'S' / 'a,seed=0')
+  config = c.load('configs/finetune.py:task=sst2', ['--config.steps=2', '--config.epochs=0'])
+  (other / 'config.json').write_text(c.to_json(config))
+  line = {'step': 2, 'split': 'eval', 'classification_accuracy': 0.5}
+  (other / 'metrics.jsonl').write_text(json.dumps(line))
+  plan(other.parent)
+  every, why = made(tmp_path, '--table')['table.tex'].split('% ')[3], '-: no run of that arm'
+  assert rf'\par {why}' in every and why in capsys.readouterr().out
   row = ['a', '2', '1.0000', '-']
   assert tables.with_dashes(tables.Table('T', (), [row]), 'why').title == 'T; -: why'
   assert tables.with_dashes(tables.Table('T', (), [row[:3]]), 'why').title == 'T'

@@ -206,8 +206,9 @@ def run_all(args: argparse.Namespace) -> None:
     log.info('%s', line if len(paths) == len(runs) else f'{which(paths)}: {line}')
   for panel in report.read(args.model).panels:
     for name in (name for name in panel.metrics if name.startswith('probe_')):
-      table = tables.main_table(dataclasses.replace(panel, metrics=[name]))
-      print(printable('\n'.join(['', table.title, *aligned([table.header, *table.rows])])))
+      of_probe = dataclasses.replace(panel, metrics=[name])
+      table, why = tables.main_table(of_probe), tables.untested(of_probe)
+      print(printable('\n'.join(['', table.title, *aligned([table.header, *table.rows]), *why])))
 
 
 def main(argv: Sequence[str] | None = None) -> None:

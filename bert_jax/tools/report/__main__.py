@@ -93,7 +93,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.picture:
       picture(report, args.picture)
     # Last, since the program that reads it may end first (| head).
-    print(pages.markdown_table(tables.overview(report)) if args.table else table(report))
+    every = tables.overview(report)
+    print(pages.markdown_table(every) + every.dashes if args.table else table(report))
     for remark in report.remarks if args.table else ():
       log.warning('%s', remark)
     log.info('written to %s: %s', out, ', '.join(written))

@@ -197,6 +197,7 @@ def latex(report: Report) -> str:
   out, each = [r'% Needs \usepackage{booktabs}.'], []
   if len(report.panels) > 1:
     every = tables.overview(report, notes := [])
+    notes += filter(None, [every.dashes])
     each.append((every.title, every.header, every.rows, notes))
   for panel in report.panels:
     title = report_arms.readable([tables.main_table(panel).title])[0]

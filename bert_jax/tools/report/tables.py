@@ -26,12 +26,14 @@ UNBEATEN = 'No arm beats a guess: nothing was learned that differences could spe
 
 
 class Table(NamedTuple):
-  """A table of texts. baseline: the first cell of its row for the baseline, or ''."""
+  """A table of texts. baseline: the first cell of its row for the baseline, or ''. dashes: what
+  they mean, which its title says too, or ''."""
 
   title: str
   header: Sequence[str]
   rows: Sequence[Sequence[str]]
   baseline: str = ''
+  dashes: str = ''
 
 
 def main_table(panel: Panel) -> Table:
@@ -53,8 +55,9 @@ def more_tables(panel: Panel) -> list[Table]:
 
 def with_dashes(table: Table, why: str) -> Table:
   """The table, whose title says what its dashes mean, if it has some."""
-  has_some = any('-' in row[1:] for row in table.rows)
-  return table._replace(title=f'{table.title}; -: {why}') if has_some else table
+  if not any('-' in row[1:] for row in table.rows):
+    return table
+  return table._replace(title=f'{table.title}; -: {why}', dashes=f'-: {why}')
 
 
 def overview(report: Report, notes: list[str] | None = None) -> Table:
@@ -133,7 +136,7 @@ def untested(panel: Panel) -> Iterator[str]:
   if none := [row for row in rows if not row.values]:
     yield f'Without a number that is finite: {named(none)}.'
   if not panel.baseline and len(rows) > 1:
-    yield 'No arm is the baseline here, so there are no differences; --baseline names one.'
+    yield 'No arm is the baseline here, so there are no differences; report --baseline names one.'
   others = [row for row in rows if row.values and row.label != panel.baseline and panel.baseline]
   if apart := [row for row in others if not row.difference]:
     yield f'Without a seed that the baseline has too: {named(apart)}.'

@@ -389,6 +389,7 @@ def test_faults_are_told_of_each_file_and_once_of_a_held_out_share(
     config = classification.resolve(config)
     classification.sources(config, tokenizer)
     assert re.findall(r'1 empty texts \(kept\) \(\w+.tsv:(\d+)\)', caplog.text) == told
+    assert caplog.text.count('1 files') == len(told)
 
 
 @pytest.mark.parametrize('task, none', [('sst2', -1), ('stsb', -1.0)])

@@ -397,7 +397,7 @@ def test_tags_stand_on_the_first_piece_or_on_all(tmp_path, tokenizer, caplog):
   path = columns(tmp_path / 'a', 'the/O unhappy/B-PER \x07/I-PER Ada/I-PER')
   of_pieces = ('first', [0, 3, 1, 0, 2, 2, 0], (1, 2, 1)), ('all', [0, 3, 1, 1, 2, 2, 0], (2, 2, 1))
   for which, tags, counts in of_pieces:
-    source, config = source_of(load(path, f'tagging.label_pieces={which}'), tokenizer)
+    source, config = source_of(load(path, f'tagging.label_pieces={which}'), tokenizer, 'train')
     assert config.tagging.labels == ('B-PER', 'I-PER', 'O')
     row = source[0]
     assert list(row['input_ids'][:7]) == [2, 8, 9, 10, tokenizer.unk_id, 5, 3]

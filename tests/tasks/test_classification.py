@@ -378,14 +378,14 @@ def test_faulty_rows_stop_the_run_or_are_counted_and_named(tmp_path, vocab, toke
 def test_faults_are_told_of_each_file_and_once_of_a_held_out_share(
   tmp_path, vocab, tokenizer, caplog
 ):
-  files = {'train.tsv': ['', *WORDS[:9]], 'dev.tsv': [*WORDS[:9], '']}
+  files = {'train.tsv': ['', *WORDS[:8], ' '.join(WORDS)], 'dev.tsv': [*WORDS[:9], '']}
   for name, texts in files.items():
     rows = (f'{text}\t{i % 2}\n' for i, text in enumerate(texts))
     (tmp_path / name).write_text('sentence\tlabel\n' + ''.join(rows))
   caplog.set_level('INFO', 'bert_jax')
   train = tmp_path / 'train.tsv'
   both = finetune(vocab, train, evaluation=tmp_path / 'dev.tsv')
-  share = finetune(vocab, train, 'data.eval=', 'table.eval_share=0.3')
+  share = finetune(vocab, train, 'data.eval=', 'table.eval_share=0.3', 'task.max_length=8')
   for config, told in (both, ['2', '11']), (share, ['2']):
     caplog.clear()
     config = classification.resolve(config)

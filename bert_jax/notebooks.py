@@ -17,7 +17,7 @@ import jax
 
 from bert_jax import cells
 from bert_jax.buckets import Bucket
-from bert_jax.errors import InputError, Stopped
+from bert_jax.errors import InputError, Paused, Stopped
 from bert_jax.files import Path
 from bert_jax.metrics import CROSS_ENTROPIES, Level
 from bert_jax.workdir import records
@@ -92,7 +92,8 @@ def run(command: str) -> None:
       raise Stopped('the command has ended, see its last line; the same cell goes on') from None
   if process.returncode:
     fault = f'the command has ended with status {process.returncode}, see its last line'
-    raise InputError(f'{fault}; mend that, and run this cell and those below.')
+    mend = 'mend that, and ' * (process.returncode != Paused.code)
+    raise InputError(f'{fault}; {mend}run this cell and those below.')
 
 
 def show_curve(workdir: Path) -> None:

@@ -374,6 +374,36 @@ def test_a_stratified_share_of_the_training_table_is_held_out(tmp_path):
   assert c.fingerprint(config) != past
 
 
+def test_a_label_is_not_held_out_whole(tmp_path):
+  """Nor, of texts with several labels, one that stands beside others; the rest is as it was."""
+  many = [f'text {k}\t{"ab"[k % 3 > 0]}\n' for k in range(90)]
+  rare = [f'rare {k}\t{label}\n' for k, label in enumerate(('a,c', 'b,d', 'a,c,e', 'f', 'f,g'))]
+  rows, path = [*many, *rare], tmp_path / 'a.tsv'
+  path.write_text('sentence\tlabel\n' + ''.join(rows))
+
+  def split(name, share, is_new, several=True):
+    given = {'table.eval_share': share, 'table.every_label_trained': is_new}
+    given['table.multi_label'] = several
+    found, problems = read(classification.read, 'classification', path, name, **given)
+    return {x.texts: x.label for x in found}, problems.counts
+
+  said = 'texts kept in training, the only ones of a label'
+  for share in (0.3, 0.5, 0.7):
+    (before, _), (now, counts) = (split('eval', share, x) for x in (False, True))
+    train, _ = split('train', share, True)
+    assert {x for labels in train.values() for x in labels} == set('abcdefg')
+    kept = before.keys() - now.keys()
+    assert now.items() <= before.items() and len(kept) == counts[said]
+    assert all(texts[0].startswith('rare') for texts in kept)
+    path.write_text('sentence\tlabel\n' + ''.join(reversed(rows)))
+    assert split('eval', share, True)[0] == now, 'whatever their order'
+  assert kept, 'some would be'
+  single = split('train', 0.7, True, False)[0]
+  assert {*single.values()} == {'a', 'b', 'a,c', 'b,d', 'a,c,e', 'f', 'f,g'}
+  path.write_text('sentence\tlabel\n' + ''.join(many))
+  assert split('eval', 0.3, False) == split('eval', 0.3, True)
+
+
 # ---- tags ----------------------------------------------------------------------------------------
 
 GERMEVAL = (

@@ -241,7 +241,8 @@ def test_its_model_answers_a_table(run):
   answers = run.model.predict(table(2, 7)[3:])
   shares = bert_jax.load(run.workdir).classify(table(2, 7)['body'][3:])
   assert list(answers.index) == [3, 4, 5, 6]
-  assert answers['probabilities'].tolist() == shares and run.model is run.model
+  found = answers[[f'probabilities.{label}' for label in shares[0]]]
+  assert found.to_numpy().tolist() == [[*x.values()] for x in shares] and run.model is run.model
   assert answers['label'].tolist() == [max(x, key=x.get) for x in shares]
   body = [{'body': text} for text in table(2, 7)['body'][3:]]  # called as in its training
   assert run.model.predict(body) == shares == run.model.predict([{'text': x['body']} for x in body])
@@ -314,8 +315,9 @@ def test_a_loss_and_a_score_from_a_cell(small, tmp_path, added, monkeypatch):
   assert found[9] == run.metrics['missed'] and len(found) == 3
   assert 'missed' not in run.evaluate(table(2, 5)[['body']])  # which has no labels
   # The loss is the focal one, of the logits that the model has.
-  shares = pd.DataFrame(asked['probabilities'].tolist())
-  p = np.array([shares.loc[i, gold] for i, gold in enumerate(table(1, 11)['label'])])
+  p = np.array(
+    [asked.loc[i, f'probabilities.{gold}'] for i, gold in enumerate(table(1, 11)['label'])]
+  )
   focal = -((1 - p) ** 2) * np.log(p)
   assert run.metrics['classification'] == pytest.approx(np.mean(focal), rel=1e-4)
   # The cell may be run again, and the run has ended.

@@ -339,7 +339,7 @@ def test_a_command_that_fails_ends_its_cell(capfd):
   notebooks.run(r"printf 'a\344b\n'")  # is no UTF-8
   assert capfd.readouterr().out == 'a\ufffdb\n'
   with pytest.raises(
-    InputError, match='ended with status 3'
+    InputError, match='ended with status 3, see its last line; run this cell'
   ):  # though it stops writing here before
     notebooks.run('exec > /dev/null 2>&1; sleep 0.3; exit 3')
 

@@ -11,7 +11,7 @@ was trained for. A plain line is a text, or the fields of a record between tabs 
 second text; a question, tab, its context; context, question, choices). A line that begins with { is
 a JSON object of the task's fields (bert_jax/predict/README.md has them); its "id" is repeated in
 the answer, and fields that the task does not have are left out and counted. With --columns text, or
-text,pair, a row of the table --input is asked in place of a line.
+text,pair, a row of the table --input is asked in place of a line; from stdin or a pipe it is CSV.
 
 Answers come in the order of the lines, as soon as no further line is there to be read. A line that
 cannot be answered, such as an empty one, gets {"line": number from 1, "error": why} and its id;
@@ -65,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
   add('--task', default='', help=f'{", ".join(PREDICTIONS)}; default: what it can do')
   add('--checkpoint', default='latest', help='of a run: latest, best or a step')
   add('--input', default='', help='file of lines; default, and -: stdin')
-  table = '--input is a table (.csv, .parquet, ..): its column of texts'
+  table = '--input is a table (.csv, .parquet, ..; stdin and pipes: CSV): its column of texts'
   add('--columns', default='', help=f'{table}, or with commas one for each field of the task')
   add('--text-encoding', default='', help='of --input and --index; default: as their letters tell')
   add('--output', default='-', help='file of JSON lines, or .npy of vectors; - is stdout')
@@ -90,10 +90,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.task:
       check(args, args.task)
     columns = tuple(name.strip() for name in args.columns.split(',') if name.strip())
-    if columns and not args.input:
-      raise InputError(
-        '--columns names those of a table, a file: --input FILE (stdin holds lines).'
-      )
     check_output(args.input, args.output)
     faults = Counter()
     asked = args.input, columns, faults, args.text_encoding
@@ -114,6 +110,7 @@ def main(argv: Sequence[str] | None = None) -> None:
       _check_columns(ask, columns, args.columns)
     else:
       lines.check_lines(args.input, ask)
+      chunks = lines.watched(chunks, ask)
     width = model.objective.model.vector_size
     place = contextlib.nullcontext() if args.output == '-' else writing(args.output)
     with place, Writer(args.output, args.strict, PREDICTIONS[task].array, width) as writer:

@@ -2,6 +2,8 @@
 lists of at most CHUNK, which are answered together."""
 
 import itertools
+import os
+import pathlib
 import re
 import shlex
 import sys
@@ -11,13 +13,14 @@ from typing import Any
 
 from tqdm import tqdm
 
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, log, quoted
 from bert_jax.files import Path
 from bert_jax.tasks.ask import Ask
 from bert_jax.text import encodings, files, tables
 
 CHUNK = 256  # lines that are answered together
 TAGGED = '.conll', '.conllu', '.iob'  # names of files that evaluations read
+STDIN = '/dev/stdin'
 AT_ONCE = 1 << 16  # bytes that are read from a stream at a time, at most
 
 
@@ -25,12 +28,12 @@ def chunks_of(
   path: str | Path, columns: Sequence[str], counts: Counter, encoding: str = ''
 ) -> Iterator[list[Any]]:
   """Iterates over lists of inputs: lines, as bytes, of a file, or of stdin if path is ''. With
-  names of columns: for each row of a table (text/tables.py) the tuple (its line, the row, its
-  cells, or the InputError of a damaged one). counts: as tables.records counts. encoding: as
-  data.text_encoding. What cannot be read is an InputError at once."""
+  names of columns: for each row of a table (text/tables.py; CSV if it is stdin or a pipe) the tuple
+  (its line, the row, its cells, or the InputError of a damaged one). counts: as tables.records
+  counts. encoding: as data.text_encoding. What cannot be read is an InputError at once."""
+  if not path and sys.stdin is None:
+    raise InputError('there is no stdin; name a file with --input.')
   if not columns and not path:
-    if sys.stdin is None:
-      raise InputError('there is no stdin; name a file with --input.')
     return _in_utf8(*encodings.opened('stdin', sys.stdin.buffer, encoding, lambda line: [line]))
   if Path(path).suffix in TAGGED:
     scores = f'bert_jax.evaluate --config.data.eval={path} tags and scores it'
@@ -56,7 +59,10 @@ def _rows(path, columns, counts, encoding):
   def wrong(where, sentence, kind):
     damaged.append((number(where), {}, InputError(f'{where}: {sentence}')))
 
-  for where, row in tables.records(path, counts=counts, wrong=wrong, encoding=encoding):
+  options = {'counts': counts, 'wrong': wrong, 'encoding': encoding}
+  is_pipe = not path or (os.path.exists(path) and pathlib.Path(path).is_fifo())
+  stream = tables.of_pipe(Path(path or STDIN), **options) if is_pipe else None
+  for where, row in stream or tables.records(path, **options):
     yield from damaged
     damaged.clear()
     try:
@@ -85,6 +91,18 @@ def check_lines(path: str, ask: Ask) -> None:
     columns = shlex.quote(','.join(ask.cells or map(ask.spelt, ask.fields)))
     fix = f'name the columns that hold its texts, --columns {columns}'
     raise InputError(f'--input {path} is a table; {fix}, or give its lines to stdin.')
+
+
+def watched(chunks: Iterator[list[bytes]], ask: Ask) -> Iterator[list[bytes]]:
+  """The same lists of lines, with a warning if the first line seems to name columns of a table."""
+  for number, chunk in enumerate(chunks):
+    head = encodings.decode(chunk[0], Counter()) if chunk and not number else ''
+    cells = [cell.strip(' "\r\n') for cell in re.split('[,;|\t]', head)]
+    columns = [tables.first_of(cells, f'{ask.spelt(x)}|{x}') for x in ask.fields]
+    if len(cells) > 1 and all(columns):
+      fix = f'if it is the header of a CSV, add --columns {shlex.quote(",".join(columns))}'
+      log.warning('the first line is answered as a text, %s; %s', quoted(head.strip()), fix)
+    yield chunk
 
 
 def as_they_come(stream: Any) -> Iterator[list[bytes]]:

@@ -12,7 +12,6 @@ from typing import Any
 import jax
 
 from bert_jax import files, hosts
-from bert_jax.cells import in_notebook
 from bert_jax.errors import Paused, Stopped, log
 from bert_jax.rows.ahead import Ahead
 from bert_jax.run import evaluation, progress, setup, trackers
@@ -209,8 +208,7 @@ class Session:
       than = f'{config.checkpoint.best_metric} than at step {run.checkpoints.best["step"]}'
       log.info('stopped early: no better %s (evaluate --checkpoint best)', than)
     elif step < run.inputs.steps or self.evaluator.owes:
-      again = 'cell' if in_notebook() else 'command'
-      where = f'at step {step} of {run.inputs.steps}; the same {again} continues'
+      where = f'at step {step} of {run.inputs.steps}; run the same again to continue'
       if wish == Wish.STOP:
         raise Stopped(f'stopped by a signal {where}')
       raise Paused(f'max_hours={config.max_hours:g} are over: saved {where}')

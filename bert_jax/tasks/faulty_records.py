@@ -216,12 +216,13 @@ class Problems:
       parts = f' ({number:,} sequences)' * (number > source.size)
       size = f'{source.size:,} examples{parts} in {rows:,} rows of {source.seq_length} tokens'
       log.info('%s: %s (%.1f in each, %.0f %% filled)', self.split, size, each, fill)
-    if self.counts == told:  # of the same records
-      return
     parts = []
     for kind, number in self.counts.items():
+      if told and told.get(kind) == number:  # of the same records
+        continue
       places = self.places.get(kind, [])
       shown = ', '.join(places[:NAMED] + ['...'] * (len(places) > NAMED))
       words = [x if '.' in x else x.replace('_', ' ') for x in kind.split(' ')]  # not of a field
       parts.append(f'{number:,} {" ".join(words)}' + f' ({shown})' * bool(places))
-    log.info('%s: %s', self.split, ', '.join(parts))
+    if parts:
+      log.info('%s: %s', self.split, ', '.join(parts))

@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 from scipy.special import entr, log_softmax
 
 from bert_jax import models
-from bert_jax.errors import InputError, quoted
+from bert_jax.errors import InputError, log, quoted
 from bert_jax.field import Field, affecting
 from bert_jax.metrics import Level, LossLevel
 from bert_jax.rows.examples import Examples
@@ -19,6 +19,7 @@ from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.record import Card, Family
 from bert_jax.tokenizers import Tokenizer
 
+NAMED = 10  # labels that are named
 FEWEST_TEXTS = 20  # of a length for which a score is given
 # BERT's recipe for fine-tuning (Devlin et al. 2018, appendix A.3), with bias correction. Without
 # it, as in BERT's release, the first steps are several times as long, and training on small data
@@ -167,6 +168,13 @@ def sources_of(
     return out
 
   return sources
+
+
+def log_labels(what: str, labels: Sequence[str], counts: Sequence[int] | np.ndarray) -> None:
+  """Logs labels with their counts in the training data, the most frequent first. what: they are."""
+  order = np.argsort(-np.asarray(counts), kind='stable')
+  shown = ', '.join(f'{labels[i]} {counts[i]:,}' for i in order[:NAMED])
+  log.info('%s: %s%s', what, shown, f' and {len(labels) - NAMED:,} more' * (len(labels) > NAMED))
 
 
 def always(kind: str, scores: Mapping[str, Any]) -> dict[str, Level]:

@@ -19,6 +19,7 @@ A file of lines may be compressed (.gz, .zst); a glob or a folder reads its file
 """
 
 import csv
+import datetime
 import difflib
 import itertools
 import json
@@ -81,7 +82,8 @@ def records(
         continue
       kind, numbered = suffix(path), lines(path, counts, encoding)
       if kind in _DELIMITERS:
-        rows = _named(path, *_cells(path, numbered, columns, counts), columns, counts, wrong)
+        cells = _cells(path, _DELIMITERS[kind], numbered, columns, counts)
+        rows = _named(path, *cells, columns, counts, wrong)
       elif kind in SUFFIXES:
         rows = _jsonl(path, numbered, counts, wrong)
       else:
@@ -95,6 +97,15 @@ def records(
     yield where, row
   if counts['records'] == before:
     raise InputError(f'{spec} holds no records, at most a header; give a file with at least one')
+
+
+def of_pipe(
+  path: Path, *, counts: Counter, wrong: Wrong = stop, encoding: str = ''
+) -> Iterator[tuple[str, Row]]:
+  """Yields what `records` does of CSV from a pipe or stdin, which has no name and is read once."""
+  cells = _cells(path, ',', lines(path, counts, encoding), (), counts)
+  for number, row in _named(path, *cells, (), counts, wrong):
+    yield f'{path.name}:{number}', row
 
 
 def first_of(names: Container[str], spellings: str) -> str:
@@ -126,10 +137,11 @@ _QUOTED = re.compile(r'"((?:[^"]|"")*)"(?=\t|\n|\Z)')  # a cell
 
 
 def _cells(
-  path: Path, numbered: Lines, columns: tuple[str, ...], counts: Counter
+  path: Path, usual: str, numbered: Lines, columns: tuple[str, ...], counts: Counter
 ) -> tuple[str, Cells]:
-  """The delimiter of a TSV or CSV file, which its first line shows, and the cells of each line."""
-  usual, head = _DELIMITERS[suffix(path)], list(itertools.islice(numbered, _HEAD))
+  """The delimiter of a TSV or CSV file, which its first line shows, and the cells of each line.
+  usual: the delimiter by its name."""
+  head = list(itertools.islice(numbered, _HEAD))
   if match := _EXCEL.fullmatch(head[0][1]):
     delimiter, head = match[1], head[1:]
   else:
@@ -229,9 +241,12 @@ def fields(row: Row, name: str) -> Row:
 
 
 def text_of(value: Any) -> str:
-  """A value as text: itself, or JSON; a date or the like as Python prints it."""
+  """A value as text: itself, or JSON; a date or the like as Python prints it, without a midnight,
+  which pandas leaves out of a CSV of dates."""
+  if isinstance(value, datetime.datetime):
+    return str(value).removesuffix(' 00:00:00')
   is_json = isinstance(value, (int, float, list, dict))
-  return json.dumps(value, ensure_ascii=False, default=str) if is_json else str(value)
+  return json.dumps(value, ensure_ascii=False, default=text_of) if is_json else str(value)
 
 
 def _jsonl(path: Path, numbered: Lines, counts: Counter, wrong: Wrong) -> Rows:

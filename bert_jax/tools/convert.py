@@ -81,7 +81,7 @@ def convert(
   table, tokenizer = table_of(model), model.tokenizer
   with lock.whole_folder(out) as partial:
     begun(partial)
-    log.info('writing %s', partial)
+    log.info('writing %s', out)
     if target.startswith(HF):
       facts |= {'name': out.name, 'languages': languages}
       if 'constant' in facts.get('metrics', {}):
@@ -93,9 +93,9 @@ def convert(
       write_workdir(partial, model, facts)
       names = {path: name for path, (name, _) in sources.items()}
     del model
-    log.info('reading %s again', partial)
+    log.info('reading %s again', out)
     table = {path: table[path] for path in names}
-    _compare(table, tokenizer, trained.load(partial), partial)
+    _compare(table, tokenizer, trained.load(partial), out)
   if verbose:
     _print(table, names, sources)
   print(_done(target, out, table, sources))

@@ -352,9 +352,11 @@ def test_a_head_that_is_not_ours_does_not_keep_the_encoder(tmp_path, caplog):
 # ---- a converted workdir -------------------------------------------------------------------------
 
 
-def test_a_converted_workdir_is_asked_and_started_from_but_not_continued(tmp_path):
+def test_a_converted_workdir_is_asked_and_started_from_but_not_continued(tmp_path, caplog):
   found, folder = exported(tmp_path / 'hf', 'encoder and pooler')
+  caplog.set_level('INFO', 'bert_jax')
   convert.convert(str(folder), str(tmp_path / 'W'))
+  assert f'writing {tmp_path}/W' in caplog.messages, 'and no place for the time being'
   again = trained.load(tmp_path / 'W')
   assert set(again.params) == {'encoder', 'pooler'}
   config = contents.read_config(tmp_path / 'W')

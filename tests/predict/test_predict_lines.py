@@ -98,7 +98,6 @@ def test_a_mistake_leaves_all_files_as_they_were(
     ('--output none/x', '--output none/x cannot be written'),
     ('--input none.txt', 'none.txt cannot be read'),
     ('--input none.csv --columns a', 'none.csv does not exist'),
-    ('--columns text', '--columns names those of a table, a file: --input FILE'),
   ],
 )
 def test_a_mistaken_argument_is_told_before_anything_is_loaded(arguments, said, capsys):
@@ -184,12 +183,10 @@ def test_a_table_of_choices_has_a_column_for_each(make_model):
     __main__._check_columns(ask, ('sent1', 'sent2'), 'sent1,sent2')
 
 
-def test_a_dash_is_stdin(model_folder, tmp_path, monkeypatch, capsys):
+def test_a_dash_is_stdin(model_folder, tmp_path, monkeypatch):
   monkeypatch.setattr('sys.stdin', types.SimpleNamespace(buffer=io.BytesIO(b'old river\n')))
   main(model_folder, '--task', 'embed', '--input', '-', '--output', tmp_path / 'out.jsonl')
   assert len((tmp_path / 'out.jsonl').read_text().splitlines()) == 1
-  asked = '--task', 'embed', '--input', '-', '--columns', 'text'
-  assert 'a file: --input FILE (stdin holds lines)' in refused(capsys, model_folder, *asked)
 
 
 def test_a_row_goes_by_the_column_that_named_it_in_training(make_model):
@@ -292,6 +289,32 @@ def test_a_pipe_is_read_as_a_file_is():
   os.close(writes)
   assert list(lines.chunks_of(f'/dev/fd/{reads}', (), Counter())) == [[b'old river\n', b'new\n']]
   os.close(reads)
+
+
+@pytest.mark.parametrize('is_stdin', [False, True])
+def test_a_pipe_with_columns_is_csv(monkeypatch, is_stdin):
+  reads, writes = os.pipe()
+  os.write(writes, 'nr;body\n7;"Grüße;\nriver"\n;\n8\n'.encode('cp1252'))
+  os.close(writes)
+  monkeypatch.setattr(lines, 'STDIN', f'/dev/fd/{reads}')
+  (rows,) = lines.chunks_of('' if is_stdin else lines.STDIN, ['body'], counts := Counter())
+  assert rows[0] == (2, {'nr': '7', 'body': 'Grüße;\nriver'}, ('Grüße;\nriver',))
+  assert rows[1][0] == 5 and '1 columns where 2 are expected' in str(rows[1][2])
+  assert len(rows) == 2 and counts['rows without a value (left out)'] == 1
+  os.close(reads)
+
+
+def test_a_header_among_lines_is_named(caplog):
+  ask = types.SimpleNamespace(fields=('text', 'pair'), spelt={'text': 'a b', 'pair': 'c'}.get)
+  for head, is_header in ('nr;"a b";c', 1), ('pair\ttext', 1), ('a b;d', 0), ('c', 0), ('', 0):
+    caplog.clear()
+    chunks = [[f'{head}\r\n'.encode(), b'a b;c'], [b'a b;c']]
+    assert [*lines.watched(iter(chunks), ask)] == chunks
+    assert len(caplog.messages) == is_header, head
+  assert [*lines.watched(iter([[b'c;a b']]), ask)] and caplog.messages == [
+    "the first line is answered as a text, 'c;a b'; if it is the header of a CSV, add --columns "
+    "'a b,c'"
+  ]
 
 
 def test_attention_reads_a_text_or_two(pretrained_model):

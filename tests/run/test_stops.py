@@ -2,7 +2,6 @@
 wherever it can be, whatever is due there, and loses nothing; what it writes, evaluates, saves; and
 spikes of its loss."""
 
-import contextlib
 import copy
 import json
 import math
@@ -20,9 +19,8 @@ from bert_jax import errors, train
 from bert_jax.config import load, timeline_of
 from bert_jax.errors import InputError
 from bert_jax.metrics import Mean
-from bert_jax.run import evaluation, session, speed, spikes, stopping, tally
+from bert_jax.run import evaluation, speed, spikes, stopping, tally
 from bert_jax.run.inputs import Inputs
-from bert_jax.run.stopping import Wish
 from bert_jax.step import State
 
 STEPS, SPIKES_AT = 12, (5, 9)
@@ -169,17 +167,6 @@ def test_a_stop_at_any_moment_loses_nothing(schedule, tmp_path):
     assert written(workdir, kept) == expected, moment
 
 
-@pytest.mark.parametrize('shown, again', [(False, 'command'), (True, 'cell')])
-def test_a_stop_says_what_goes_on(shown, again, monkeypatch):
-  monkeypatch.setattr(session, 'in_notebook', lambda: shown)
-  part = SimpleNamespace(close=lambda: None, wait=lambda: None, owes=False)
-  clock = SimpleNamespace(doing=lambda what: contextlib.nullcontext())
-  run = SimpleNamespace(inputs=SimpleNamespace(steps=7, config=None), clock=clock, checkpoints=part)
-  ended = SimpleNamespace(run=run, progress=part, evaluator=part)
-  with pytest.raises(errors.Stopped, match=f'at step 3 of 7; the same {again} continues$'):
-    session.Session.end(ended, 3, None, Wish.STOP)
-
-
 def test_what_was_stopped_twice_ends_as_what_nothing_stopped(tmp_path):
   """After its hours; and in an evaluation, as if it had been killed once that was written."""
   config, kept = configured(IN_TURN), {}
@@ -189,7 +176,7 @@ def test_what_was_stopped_twice_ends_as_what_nothing_stopped(tmp_path):
   with pytest.raises(errors.Paused, match=said) as end:
     trains(configured(IN_TURN, 'max_hours=1e-9'), workdir, kept)
   assert errors.farewell(end.value)[1] == 3 and [*kept] == [1]
-  with pytest.raises(KeyboardInterrupt, match='a signal at step 4 of 12; the same command'):
+  with pytest.raises(KeyboardInterrupt, match='a signal at step 4 of 12; run the same'):
     trains(config, workdir, kept, lambda: asked.append(1) or len(asked) >= 4)  # after steps 2 to 4
   assert [*kept] == [1, 4] and not lines(workdir, 'eval')
   with (workdir / 'metrics.jsonl').open('a') as file:

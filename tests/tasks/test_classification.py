@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pandas as pd
 import pytest
+from ml_collections import ConfigDict
 from published import jsonl, predicted, telling, tfds_set
 from refusal import refused
 from scipy.optimize import minimize
@@ -19,10 +20,11 @@ from bert_jax.rows import windows
 from bert_jax.rows.examples import by_example
 from bert_jax.run import initialization
 from bert_jax.tasks import TASKS, remarks
+from bert_jax.tasks.classification import label_sets
 from bert_jax.tasks.classification import reading as classification_reading
 from bert_jax.tasks.classification import task as classification
 from bert_jax.tasks.contrastive import reading as contrastive_reading
-from bert_jax.tasks.faulty_records import Problems
+from bert_jax.tasks.faulty_records import Problems, Unusable
 from bert_jax.text import documentation, documents
 
 SEVERAL, REGRESSION = 'table.multi_label=true', 'table.regression=true'
@@ -376,19 +378,20 @@ def test_faulty_rows_stop_the_run_or_are_counted_and_named(tmp_path, vocab, toke
 def test_faults_are_told_of_each_file_and_once_of_a_held_out_share(
   tmp_path, vocab, tokenizer, caplog
 ):
-  files = {'train.tsv': ['', *WORDS[:9]], 'dev.tsv': [*WORDS[:9], '']}
+  files = {'train.tsv': ['', *WORDS[:8], ' '.join(WORDS)], 'dev.tsv': [*WORDS[:9], '']}
   for name, texts in files.items():
     rows = (f'{text}\t{i % 2}\n' for i, text in enumerate(texts))
     (tmp_path / name).write_text('sentence\tlabel\n' + ''.join(rows))
   caplog.set_level('INFO', 'bert_jax')
   train = tmp_path / 'train.tsv'
   both = finetune(vocab, train, evaluation=tmp_path / 'dev.tsv')
-  share = finetune(vocab, train, 'data.eval=', 'table.eval_share=0.3')
+  share = finetune(vocab, train, 'data.eval=', 'table.eval_share=0.3', 'task.max_length=8')
   for config, told in (both, ['2', '11']), (share, ['2']):
     caplog.clear()
     config = classification.resolve(config)
     classification.sources(config, tokenizer)
     assert re.findall(r'1 empty texts \(kept\) \(\w+.tsv:(\d+)\)', caplog.text) == told
+    assert caplog.text.count('1 files') == len(told)
 
 
 @pytest.mark.parametrize('task, none', [('sst2', -1), ('stsb', -1.0)])
@@ -482,7 +485,10 @@ def test_a_row_without_a_label_is_not_learnt_and_not_scored(
     assert (f'{known.count(None)} without a label ({what})' in caplog.text) == (None in known)
 
 
-@pytest.mark.parametrize('column', [[True, False, True], [1, -1, 0], [3, 21, 3]])
+DAYS = pd.to_datetime(['2026-01-02', '2026-01-03', '2026-01-02'])
+
+
+@pytest.mark.parametrize('column', [[True, False, True], [1, -1, 0], [3, 21, 3], DAYS])
 @pytest.mark.parametrize('several', ['', SEVERAL])
 def test_labels_of_a_dataframe_are_those_of_its_csv(tmp_path, vocab, tokenizer, column, several):
   """Where one has no label, pandas writes 1.0 for 1."""
@@ -496,6 +502,15 @@ def test_labels_of_a_dataframe_are_those_of_its_csv(tmp_path, vocab, tokenizer, 
   found = classification.sources(classification.resolve(config), tokenizer)
   train, held = ([x.label for x in found[split].examples] for split in ('train', 'eval'))
   assert held == [*train, () if several else None] and len({*train}) == len({*column})
+
+
+def test_a_day_is_the_label_of_its_midnight_where_the_labels_say_so():
+  days = ['2026-01-02 00:00:00', '2026-01-03']
+  given = ConfigDict({'labels': days, 'multi_label': False, 'regression': False})
+  cells = '2026-01-02', '2026-01-03 00:00:00', days[0]
+  assert [label_sets.label_of(cell, given) for cell in cells] == [*days, days[0]]
+  with pytest.raises(Unusable, match='not in the label set'):
+    label_sets.label_of('2026-01-03 12:00:00', given)
 
 
 @pytest.mark.parametrize('form', ['cells', 'lists'])

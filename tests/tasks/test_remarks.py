@@ -116,7 +116,7 @@ def test_labels_are_counted_and_rare_ones_are_named(vocab, tmp_path, caplog):
   assert about('b' * 40 + 'aaac', 'table.eval_share=0.1') == [
     "labels with one example or none in training: 'c'; give more examples, or put them under "
     'another label.',
-    "labels that no example of the held-out data has: 'a', 'c'; raise table.eval_share.",
+    "labels that no example of the held-out data has: 'a'; raise table.eval_share.",
   ]
   assert 'labels: b 36, a 3, c 1' in caplog.messages
   assert about([f'{k % 12}.5' for k in range(48)]) == [
@@ -124,7 +124,9 @@ def test_labels_are_counted_and_rare_ones_are_named(vocab, tmp_path, caplog):
     'numbers.'
   ]
   halves = [f'{k}.5' for k in (*range(30), 7)]
-  assert len(about(halves, 'table.eval_share=0.1')) == 1, 'not that most are rare'
+  assert len(about(halves)) == 1, 'not that most are rare'
+  with pytest.raises(InputError, match='none but the only texts of 3 labels, .*regression=true'):
+    about(halves, 'table.eval_share=0.1')
   assert about([*[str(k % 13) for k in range(65)], '13'])[1] == (
     "labels with one example or none in training: '13'; give more examples, or put them under "
     'another label.'

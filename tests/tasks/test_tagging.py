@@ -397,7 +397,7 @@ def test_tags_stand_on_the_first_piece_or_on_all(tmp_path, tokenizer, caplog):
   path = columns(tmp_path / 'a', 'the/O unhappy/B-PER \x07/I-PER Ada/I-PER')
   of_pieces = ('first', [0, 3, 1, 0, 2, 2, 0], (1, 2, 1)), ('all', [0, 3, 1, 1, 2, 2, 0], (2, 2, 1))
   for which, tags, counts in of_pieces:
-    source, config = source_of(load(path, f'tagging.label_pieces={which}'), tokenizer)
+    source, config = source_of(load(path, f'tagging.label_pieces={which}'), tokenizer, 'train')
     assert config.tagging.labels == ('B-PER', 'I-PER', 'O')
     row = source[0]
     assert list(row['input_ids'][:7]) == [2, 8, 9, 10, tokenizer.unk_id, 5, 3]
@@ -409,6 +409,7 @@ def test_tags_stand_on_the_first_piece_or_on_all(tmp_path, tokenizer, caplog):
     shares = softmax(params['classifier']['dense']['bias'])
     assert source.prior == (0.25, 0.5, 0.25) == pytest.approx(shares)
   assert '1 tokens without a word piece ([UNK] taken) (a:1, token 3)' in caplog.text
+  assert caplog.messages.count('tags: I-PER 2, B-PER 1, O 1') == 2
 
 
 def test_each_token_of_a_long_sentence_is_asked_where_it_has_most_context(tmp_path, tokenizer):

@@ -9,6 +9,7 @@ from datetime import datetime
 from decimal import Decimal
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -275,14 +276,25 @@ TYPED = {  # {type: (values, the text of each)}
   pa.bool_(): ([True, None, False], ['true', None, 'false']),
   pa.decimal128(7, 2): ([Decimal('1.50'), Decimal('-2.00'), None], ['1.50', '-2.00', None]),
   pa.timestamp('us'): (
-    [datetime(2020, 1, 2), datetime(2021, 3, 4, 5, 6, 7, 8), None],
-    ['2020-01-02 00:00:00', '2021-03-04 05:06:07.000008', None],
+    [datetime(2020, 1, 2, 1), datetime(2021, 3, 4, 5, 6, 7, 8), None],
+    ['2020-01-02 01:00:00', '2021-03-04 05:06:07.000008', None],
   ),
   pa.float16(): ([np.float16(x) for x in (0.1, 3.8, 12)], ['0.1', '3.8', '12.0']),
   pa.large_string(): (['a', 'nan', ''], ['a', 'nan', '']),
   pa.string_view(): (['a', None, 'b'], ['a', None, 'b']),
   pa.uint64(): ([2**64 - 1, 0, 7], [str(2**64 - 1), '0', '7']),
 }
+
+
+@pytest.mark.parametrize('hour', [0, 13])
+def test_dates_are_the_same_text_in_csv_and_parquet(tmp_path, hour):
+  times = [datetime(2020, 1, day, hour) for day in (2, 17)]
+  frame = pd.DataFrame({'day': pd.to_datetime(times), 'both': [[x] for x in times]})
+  frame[['day']].to_csv(tmp_path / 'a.csv', index=False)
+  frame.to_parquet(tmp_path / 'a.parquet')
+  (text, table) = (read(tmp_path / f'a.{x}')[0] for x in ('csv', 'parquet'))
+  assert [row['day'] for _, row in text] == [row['day'] for _, row in table]
+  assert [json.loads(row['both']) for _, row in table] == [[row['day']] for _, row in text]
 
 
 @pytest.mark.parametrize('kind', TYPED, ids=str)

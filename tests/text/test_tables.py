@@ -219,8 +219,9 @@ def test_what_is_no_text_in_json_is_named(tmp_path):
 def test_the_first_line_shows_the_delimiter(name, columns, header, delimiter):
   """The usual one, unless it is not there, another one is, and a column of those that are named."""
   lines, counts = iter([(1, ' '), (2, header), (3, 'x')]), Counter()
-  found, _ = tables._cells(Path(name), lines, columns, counts)
-  assert found == delimiter and bool(counts) == (found != tables._DELIMITERS[name[1:]])
+  usual = tables._DELIMITERS[name[1:]]
+  found, _ = tables._cells(Path(name), usual, lines, columns, counts)
+  assert found == delimiter and bool(counts) == (found != usual)
 
 
 @pytest.mark.parametrize(
@@ -236,7 +237,8 @@ def test_the_first_line_shows_the_delimiter(name, columns, header, delimiter):
 )
 def test_the_rows_show_the_delimiter_where_the_header_has_two(name, header, rows, delimiter):
   lines = iter([*enumerate('\n'.join([header, *rows]).split('\n'), 1)])
-  assert tables._cells(Path(name), lines, (), Counter())[0] == delimiter
+  usual = tables._DELIMITERS[name[1:]]
+  assert tables._cells(Path(name), usual, lines, (), Counter())[0] == delimiter
 
 
 @pytest.mark.parametrize('first', ['sep=;\r\n', '\ufeffsep=;\r\n', '"SEP=;"\n'])

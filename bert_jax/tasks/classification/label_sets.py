@@ -9,18 +9,20 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from bert_jax.errors import InputError, listed, log, quoted
+from bert_jax.errors import InputError, listed, quoted
 from bert_jax.metrics import Level, LossLevel
 from bert_jax.tasks.faulty_records import NO_LABEL, NULLS, Unusable, is_empty
-from bert_jax.tasks.labelled import always, entropy, f1_of_all, shares
+from bert_jax.tasks.labelled import NAMED, always, entropy, f1_of_all, log_labels, shares
 from bert_jax.text.values import decimal_number, finite_number, printed_value
 
 MOST_LABELS = 1000  # more are probably numbers or texts
 UNKNOWN = 'rows with an unknown label'  # a kind of fault
-NAMED = 10  # labels that are named
 SEPARATORS = ',;|'  # what may stand between the labels of a text
 WHOLE = re.compile(r'^(-?\d+)\.0$')
-MAY_DIFFER = re.compile(r'(true|false|-?\d+(\.0)?)$', re.IGNORECASE)  # in how pandas writes it
+MIDNIGHT = ' 00:00:00'
+MAY_DIFFER = re.compile(  # in how pandas writes it
+  rf'(true|false|-?\d+(\.0)?|\d+-\d\d-\d\d({MIDNIGHT})?)$', re.IGNORECASE
+)
 NUMBERS = 5  # if at least so many labels are all numbers, they may be quantities
 
 
@@ -48,10 +50,11 @@ def label_of(cell: str, table: ConfigDict, delimiter: str = '', commas: bool = F
 
 def _spelt(label, known):
   """A label as the label set spells it. Into CSV pandas writes True where JSON and our tables in
-  memory have true, and 1.0 for 1 in a column with empty cells."""
+  memory have true, 1.0 for 1 in a column with empty cells, and a midnight beside other times."""
   if label in known or not MAY_DIFFER.match(label):
     return label
-  plain = lambda x: x.lower() if x.lower() in ('true', 'false') else WHOLE.sub(r'\1', x)
+  bare = lambda x: WHOLE.sub(r'\1', x.removesuffix(MIDNIGHT))
+  plain = lambda x: x.lower() if x.lower() in ('true', 'false') else bare(x)
   alike = [x for x in known if plain(x) == plain(label)]
   return alike[0] if len(alike) == 1 else label
 
@@ -193,14 +196,10 @@ def counted(source: Any, number: int) -> np.ndarray:
 
 
 def log_counts(config: ConfigDict, source: Any) -> None:
-  """Logs the labels of the training data with their counts, the most frequent first."""
+  """Logs the labels of the training data with their counts."""
   if not config.table.regression:
     labels = names(config.table.labels)
-    counts = counted(source, len(labels))
-    order = np.argsort(-counts, kind='stable')
-    shown = ', '.join(f'{labels[i]} {counts[i]:,}' for i in order[:NAMED])
-    more = f' and {len(labels) - NAMED:,} more' if len(labels) > NAMED else ''
-    log.info('labels: %s%s', shown, more)
+    log_labels('labels', labels, counted(source, len(labels)))
 
 
 def positive(table: ConfigDict) -> str:
@@ -226,7 +225,8 @@ def remarks(config: ConfigDict, sources: Mapping[str, Any]) -> list[str]:
     out.append(f'labels with one example or none in training: {listed(rare, NAMED)}; {fix}.')
   if 'eval' in sources:
     held = counted(sources['eval'], len(labels))
-    missing = [label for label, n, m in zip(labels, train, held) if n and not m]
+    least = 0 if config.data.eval else 1  # the only one of a label is not held out
+    missing = [label for label, n, m in zip(labels, train, held) if n > least and not m]
     if missing and held.any():
       fix = 'name more in data.eval' if config.data.eval else 'raise table.eval_share'
       fault = f'labels that no example of the held-out data has: {listed(missing, NAMED)}'

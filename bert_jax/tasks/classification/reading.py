@@ -11,8 +11,8 @@ pre-training on the embedded corpus with corpus.eval_share=0.1 holds out.
 
 import hashlib
 import itertools
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence, Set
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
@@ -60,13 +60,22 @@ def read(
     return
   examples = list(_read(config, 'train', problems))
   out = held_out(examples, share)
+  by_label = config.table.every_label_trained and not config.table.regression
+  kept = only_ones(examples, out) if by_label else set()
+  out -= kept
   if not out:
     none = f'table.eval_share={share} of the {len(examples)} examples of data.train holds out none'
-    raise InputError(f'{none}; use a larger share, or name a file in data.eval.')
+    advice = 'use a larger share, or name a file in data.eval'
+    if kept:
+      none += f' but the only texts of {len(kept)} labels, which stay in training'
+      advice += '; if the labels are numbers, set table.regression=true'
+    raise InputError(f'{none}; {advice}.')
   name = 'examples held out of training (table.eval_share)'
   problems.counts[name] = sum(example.texts in out for example in examples)
   if repeated := len(examples) - len({example.texts for example in examples}):
     problems.counts['with the text of another (on its side of the split)'] = repeated
+  if kept:
+    problems.counts['texts kept in training, the only ones of a label'] = len(kept)
   yield from (example for example in examples if (example.texts in out) == (split == 'eval'))
 
 
@@ -83,6 +92,18 @@ def held_out(examples: Sequence[Example], share: float) -> set[tuple[str, ...]]:
 
   numbered = enumerate(sorted(labels, key=order))
   return {x for k, x in numbered if int((k + 1) * share) > int(k * share)}  # label by label
+
+
+def only_ones(examples: Sequence[Example], out: Set[tuple[str, ...]]) -> set[tuple[str, ...]]:
+  """Chooses, of the texts `out` to be held out, one of each label that no other text has."""
+  of_label, kept = defaultdict(set), set()
+  for example in examples:
+    for label in (example.label,) if isinstance(example.label, str) else example.label:
+      of_label[label].add(example.texts)
+  for _, texts in sorted(of_label.items()):
+    if texts <= out and kept.isdisjoint(texts):
+      kept.add(min(texts))
+  return kept
 
 
 @reads('examples')

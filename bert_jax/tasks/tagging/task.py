@@ -82,7 +82,10 @@ def rows(config: ConfigDict, tokenizer: Tokenizer, split: str, problems: Problem
     check_chunks(sentences, problems)
   problems.counts['sentences'] = len(sentences)
   problems.counts['tokens'] = sum(len(sentence.tokens) for sentence in sentences)
-  return Tagged(config, tokenizer, sentences, problems)
+  out = Tagged(config, tokenizer, sentences, problems)
+  if split == 'train':
+    labelled.log_labels('tags', labels, [out.gold[tag] for tag in labels])
+  return out
 
 
 sources = labelled.sources_of(rows)
@@ -122,7 +125,7 @@ class Tagged(Scored):
   """The rows of sentences: [CLS] pieces [SEP], and the tags of the tokens that are learnt there.
   Sentences that are not among task.train_examples are only context.
   asked: for each example (number of its sentence, numbers of the tokens that are predicted in it,
-  the positions of their first pieces, where 0 is [CLS])."""
+  the positions of their first pieces, where 0 is [CLS]). gold: how many tokens have each tag."""
 
   leaves_out = 'entities.txt', 'tags.txt', 'conlleval.txt'
 
@@ -161,11 +164,11 @@ class Tagged(Scored):
     per_token = {'tags': (tags, np.int32)}
     super().__init__(tokenizer, texts, per_token=per_token, **labelled.shape(config))
     self.size = len(numbers)
-    gold = Counter(tag for number in numbers for tag in sentences[number].tags or () if tag)
-    self.baselines |= self._baselines(gold)
+    self.gold = Counter(tag for number in numbers for tag in sentences[number].tags or () if tag)
+    self.baselines |= self._baselines(self.gold)
     if (learnt := np.bincount(np.concatenate(tags), minlength=2)[1:]).any():  # by piece
       self.baselines |= labelled.entropy('tagging', learnt)
-    self.prior = labelled.shares([gold[label] for label in self.labels])
+    self.prior = labelled.shares([self.gold[label] for label in self.labels])
 
   def _baselines(self, gold):
     """The scores of always giving the most frequent tag. gold: {tag: number of tokens}."""

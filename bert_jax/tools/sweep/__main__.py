@@ -261,7 +261,7 @@ def train(runs: Sequence[Run], root: Path, processes: int) -> None:
     ended = sweep_jobs.run_all(runs, root, processes)
   except KeyboardInterrupt:
     done = sum(sweep_jobs.state_of(root, run).state == 'done' for run in runs)
-    text = f'stopped; {done} of {len(runs)} runs are done, and the same command continues'
+    text = f'stopped; {done} of {len(runs)} runs are done; run the same again to continue'
     raise KeyboardInterrupt(text) from None
   wrong = {name: x for name, x in ended.items() if x.state != 'done'}
   if len(wrong) < len(ended):
@@ -270,7 +270,7 @@ def train(runs: Sequence[Run], root: Path, processes: int) -> None:
     name, first = next(iter(wrong.items()))
     counts, where = f'{len(wrong)} of {len(ended)} runs did not end', root / records.LOGS
     fault = f'{counts}, the first of which is {name}: {first.error} (see {where})'
-    raise InputError(f'{fault}; the same command tries them again.')
+    raise InputError(f'{fault}; run the same again to try them once more.')
 
 
 def parser() -> argparse.ArgumentParser:

@@ -133,11 +133,12 @@ def test_tpu_shows_its_commands():
   assert 'gcsfs' in said
   said = says('run', *TRAIN)
   assert 'on every worker: ' in said and 'started' not in said
-  assert 'note: the workdir is not in a bucket (gs://); is it on a disk that all workers' in said
+  assert 'note: --workdir is not in a bucket (gs://); is it on a disk that all workers' in said
   in_bucket = ['--', '--config=configs/pretrain.py', '--workdir=gs://b/W']
   said = says('run', *in_bucket, '--config.data.train=gs://b/D').partition('+')[0]
   assert 'workdir' not in said and 'data.train' not in said
-  assert 'note: data.train is not in a bucket' in says('run', *in_bucket, '--config.data.train=D')
+  on_disk = says('run', *in_bucket, '--config.data.train=D')
+  assert 'note: --config.data.train is not in a bucket' in on_disk
   by_language = '--config.data.train=en=gs://b/en,de=gs://b/de'
   assert 'data.train is not' not in says('run', *in_bucket, by_language).partition('+')[0]
   assert 'note: without --config.data.train a run reads' in says('run', *in_bucket)
@@ -242,7 +243,6 @@ NOTHING += '(a bucket is)'
 GONE = (
   'pod is SUSPENDED, and not billed; before you create it again: launch/tpu delete pod --zone=z'
 )
-SILENT = 'gcloud does not say whether pod is billed; this ends it: launch/tpu delete pod --zone=z'
 QUEUED_AS = (
   'the request for pod is queued, and billed once the TPU is there; launch/tpu create pod '
   '--zone=z --type v6e-16 waits on, launch/tpu delete pod --zone=z ends it'
@@ -252,6 +252,7 @@ HICCUPS = 'none\n' + 'silent\n' * 4 + 'PROVISIONING\n' + 'silent\n' * 4 + 'ACTIV
 NO_PIP = ''.join(f'{i} pip\n' for i in range(WORKERS))
 MAY_RUN = 'worker 2,3 could not be asked to end, the others were; it may run: launch/tpu stop'
 MAY_BE = 'pod is {}, and may be billed; this ends it: launch/tpu delete pod --zone=z'
+SILENT = MAY_BE.format('in a state that gcloud does not tell')
 # {what happens: [(verb and options, files of the fake), (exit status, what is said, last line)]}
 FAILURES = {
   'quota': [

@@ -169,8 +169,8 @@ def _warnings(program: hlo.Program, dtype: str) -> list[str]:
 def largest_batch(
   config: ConfigDict, devices: Devices, chip: chips.Chip, note: Callable[[str], None]
 ) -> Report:
-  """The report of the largest batch that fits, to within a sixteenth, by doubling and halving. `note`
-  is told of each that was tried."""
+  """The report of the largest batch that fits, to within a sixteenth, by doubling and halving.
+  `note` is told of each that was tried."""
   axes = sharding.axes_of(config, len(devices), devices[0].platform)
   mesh = sharding.make_mesh(**axes, devices=devices)
   shards = mesh.shape['data'] * mesh.shape['fsdp']

@@ -20,7 +20,8 @@ import pytest
 import yaml
 from conftest import ROOT
 
-from bert_jax import errors
+from bert_jax import config, errors, sharding
+from bert_jax.tasks import TASKS
 from bert_jax.workdir import saved_steps
 
 SCRIPTS = sorted(str(p) for p in Path('launch').iterdir() if not p.suffix)
@@ -133,11 +134,12 @@ def test_tpu_shows_its_commands():
   assert 'gcsfs' in said
   said = says('run', *TRAIN)
   assert 'on every worker: ' in said and 'started' not in said
-  assert 'note: the workdir is not in a bucket (gs://); is it on a disk that all workers' in said
+  assert 'note: --workdir is not in a bucket (gs://); is it on a disk that all workers' in said
   in_bucket = ['--', '--config=configs/pretrain.py', '--workdir=gs://b/W']
   said = says('run', *in_bucket, '--config.data.train=gs://b/D').partition('+')[0]
   assert 'workdir' not in said and 'data.train' not in said
-  assert 'note: data.train is not in a bucket' in says('run', *in_bucket, '--config.data.train=D')
+  on_disk = says('run', *in_bucket, '--config.data.train=D')
+  assert 'note: --config.data.train is not in a bucket' in on_disk
   by_language = '--config.data.train=en=gs://b/en,de=gs://b/de'
   assert 'data.train is not' not in says('run', *in_bucket, by_language).partition('+')[0]
   assert 'note: without --config.data.train a run reads' in says('run', *in_bucket)
@@ -209,6 +211,8 @@ MISTAKES = {
   'gke --image i --accelerator v5e TRAIN': 'v5e is not known; use tpu-',
   'gke --image i --accelerator tpu-v4-podslice TRAIN': 'of 3 sides',
   "gke --image i --claim 'C d' TRAIN": 'C d is no name of a volume claim',
+  'gke --image i --slices 2 --topology 2x2 TRAIN': 'joins slices of several hosts only',
+  'gke --image i --slices 2 --accelerator tpu-v3-slice TRAIN': 'and none of v3',
   "gke --image 'a: b' TRAIN": 'a: b is no image',
   'local --processes 0': '0 is not a number',
   'local -- x': 'PYTHON=no/python is no program',
@@ -242,7 +246,6 @@ NOTHING += '(a bucket is)'
 GONE = (
   'pod is SUSPENDED, and not billed; before you create it again: launch/tpu delete pod --zone=z'
 )
-SILENT = 'gcloud does not say whether pod is billed; this ends it: launch/tpu delete pod --zone=z'
 QUEUED_AS = (
   'the request for pod is queued, and billed once the TPU is there; launch/tpu create pod '
   '--zone=z --type v6e-16 waits on, launch/tpu delete pod --zone=z ends it'
@@ -252,6 +255,7 @@ HICCUPS = 'none\n' + 'silent\n' * 4 + 'PROVISIONING\n' + 'silent\n' * 4 + 'ACTIV
 NO_PIP = ''.join(f'{i} pip\n' for i in range(WORKERS))
 MAY_RUN = 'worker 2,3 could not be asked to end, the others were; it may run: launch/tpu stop'
 MAY_BE = 'pod is {}, and may be billed; this ends it: launch/tpu delete pod --zone=z'
+SILENT = MAY_BE.format('in a state that gcloud does not tell')
 # {what happens: [(verb and options, files of the fake), (exit status, what is said, last line)]}
 FAILURES = {
   'quota': [
@@ -819,6 +823,26 @@ def test_gke_manifest():
   for where in ('/W', 'gs://b/W'):
     said = launch('launch/gke', '--image', 'I', '--', '--config', 'c', '--workdir', where).stderr
     assert ('note: the workdir is neither in gs:// nor' in said) == (where == '/W')
+
+
+def test_slices_of_the_readme_are_those_of_its_manifest_and_its_run_is_one():
+  text = Path('launch/README.md').read_text().replace('\\\n', ' ')
+  (line,) = re.findall(r'^bash launch/gke (.*) \| kubectl', text, re.M)
+  job = yaml.safe_load(launch('launch/gke', *shlex.split(line)).stdout)
+  (slices,) = job['spec']['replicatedJobs']
+  pod = slices['template']['spec']['template']['spec']
+  (container,) = pod['containers']
+  (pools,) = re.findall(r'^for \w+ in (.*); do$', text, re.M)
+  (pool,) = re.findall(r'gcloud container node-pools create .*', text)
+  assert slices['replicas'] == len(pools.split()) == 2
+  assert f'--tpu-topology={pod["nodeSelector"]["cloud.google.com/gke-tpu-topology"]} ' in pool
+  assert f'--num-nodes={slices["template"]["spec"]["parallelism"]} ' in pool
+  assert f'ct5lp-hightpu-{container["resources"]["limits"]["google.com/tpu"]}t ' in pool
+  assert f'jobset-name={job["metadata"]["name"]} ' in text
+  words = container['command']
+  loaded = config.load(words[words.index('--config') + 1], [x for x in words if '--config.' in x])
+  assert loaded.mesh.slices == 2
+  sharding.check_tpus(32, loaded, TASKS[loaded.objective])
 
 
 def sky():

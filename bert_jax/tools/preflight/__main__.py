@@ -25,6 +25,7 @@ from bert_jax.command_line import command_line, command_parser
 from bert_jax.errors import InputError, log
 from bert_jax.tasks import TASKS
 from bert_jax.tools.preflight import chips, costs, estimate, step_time
+from bert_jax.tools.preflight.compilation import USUALLY
 
 
 def table(report: estimate.Report) -> str:
@@ -57,6 +58,10 @@ def compiled(
   chip = chips.Chip(devices[0])
   notes, found = list[str](), list[Mapping[str, Any]]()  # of a search, as they come; what fits
 
+  def note(text: str) -> None:
+    notes.append(text)
+    log.info('%s', text)
+
   def attempt(fields: Mapping[str, Any]) -> estimate.Report | None:
     if found and not args.best:
       return None  # the first that fits is enough
@@ -66,16 +71,15 @@ def compiled(
     except InputError as error:
       if not fields:
         raise
-      log.warning('%s: %s', changed, error)
+      log.warning('%s is not possible: %s', changed, error)
       return None
     found.extend([fields] * report['fits'])
-    notes.append(f'{changed}: {costs.line(report)}')
-    log.info('%s', notes[-1])
+    note(f'{changed}: {costs.line(report)}')
     return report
 
   yield {'notes': notes}
   if args.largest_batch:
-    yield estimate.largest_batch(config, devices, chip)
+    yield estimate.largest_batch(config, devices, chip, note)
     return
   report = estimate.estimate(config, devices, chip)
   yield report
@@ -135,7 +139,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     possible = [(name, report) for name, report in reports.items() if report['fits'] is None]
     if possible:
       log.info('%s', '\n'.join(costs.table(priced())))
-      log.info('now its step is compiled, unless it is kept; Ctrl-C prints what is known')
+      log.info('now its step is compiled, usually in %s, unless it is kept', USUALLY)
+      log.info('Ctrl-C prints what is known')
     try:
       for name, known in possible:
         try:

@@ -134,12 +134,12 @@ class Chip:
   def __init__(self, device: jax.Device):
     one = jax.sharding.SingleDeviceSharding(device)
 
-    def compiled(function: Callable, size: int, dtype: Any) -> compilation.Compiled:
+    def compiled(what: str, function: Callable, size: int, dtype: Any) -> compilation.Compiled:
       shape = jax.ShapeDtypeStruct((size, size), dtype, sharding=one)
-      return compilation.compiled(jax.jit(function).lower(shape), [device], 'a product for')
+      return compilation.compiled(jax.jit(function).lower(shape), [device], what)
 
-    program = hlo.Program(compiled(lambda x: x @ x, LARGE, jnp.bfloat16).text)
-    self.hbm = compiled(lambda x: x + 1, 2**19, jnp.float32).limit  # 1 TB
+    program = hlo.Program(compiled('a product for', lambda x: x @ x, LARGE, jnp.bfloat16).text)
+    self.hbm = compiled('1 TB for', lambda x: x + 1, 2**19, jnp.float32).limit
     self.published = published_of(device.device_kind)
     self.peak = speed.peak_flops_of(device.device_kind)
     self.flops_per_cycle = 2 * LARGE**3 / sum(program.cycles().values())

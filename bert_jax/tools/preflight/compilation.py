@@ -28,6 +28,7 @@ from bert_jax.files import Path, write_whole
 
 Devices = Sequence[jax.Device]
 Options = Mapping[str, Any] | None  # of the compiler
+USUALLY = '1 to 5 minutes'  # of the compiler, for a step
 SIZES = ('argument', 'output', 'alias', 'temp', 'generated_code')
 
 
@@ -48,7 +49,7 @@ def compiled(lowered: Lowered, devices: Devices, what: str, options: Options = N
   if kept := load(path):
     return kept
   started = time.perf_counter()
-  print(f'compiling {name}, usually 1 to 5 minutes', file=sys.stderr)
+  print(f'compiling {name}', file=sys.stderr)
   waited = lambda: f'  still compiling after {time.perf_counter() - started:.0f} s\n'
   with os.fdopen(os.dup(2), 'w', 1) as terminal, quiet() as stderr:
     try:

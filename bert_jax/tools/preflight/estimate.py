@@ -22,7 +22,7 @@ from bert_jax.run import initialization, speed
 from bert_jax.tasks import TASKS, teaching
 from bert_jax.text import files
 from bert_jax.tools.preflight import chips, compilation, costs, hlo, step_time
-from bert_jax.tools.preflight.compilation import Devices
+from bert_jax.tools.preflight.compilation import USUALLY, Devices
 from bert_jax.workdir.checkpoint import newest_meta
 
 STEPS = 1_000_000  # assumed for a run whose length depends on its data
@@ -166,8 +166,11 @@ def _warnings(program: hlo.Program, dtype: str) -> list[str]:
   return out
 
 
-def largest_batch(config: ConfigDict, devices: Devices, chip: chips.Chip) -> Report:
-  """The report of the largest batch that fits, to within a sixteenth, by doubling and halving."""
+def largest_batch(
+  config: ConfigDict, devices: Devices, chip: chips.Chip, note: Callable[[str], None]
+) -> Report:
+  """The report of the largest batch that fits, to within a sixteenth, by doubling and halving.
+  `note` is told of each that was tried."""
   axes = sharding.axes_of(config, len(devices), devices[0].platform)
   mesh = sharding.make_mesh(**axes, devices=devices)
   shards = mesh.shape['data'] * mesh.shape['fsdp']
@@ -175,11 +178,11 @@ def largest_batch(config: ConfigDict, devices: Devices, chip: chips.Chip) -> Rep
   reports: dict[int, Report] = {}
   low, high = 0, max(1, min(config.batch_size // unit, MOST_ROWS))
   span = f'from {high * unit} to {MOST_ROWS * unit} and to within a sixteenth'
-  log.info('searching the largest batch_size, %s: usually 5 to 10 compilations', span)
+  log.info('searching the largest batch_size, %s: mostly 5 to 10 compilations of %s', span, USUALLY)
 
   def fits(rows: int) -> bool:
     report = estimate(changed(config, {'batch_size': rows * unit}), devices, chip)
-    log.info('batch_size=%d: %s', rows * unit, costs.line(report))
+    note(f'batch_size={rows * unit}: {costs.line(report)}')
     reports[rows] = report | {'batch_size': rows * unit}
     return report['fits']
 
@@ -262,7 +265,7 @@ def fastest(
   """The report of the best fields, with what is gained and how to train with them, in words too."""
   tries: list[Any] = []
   search(config, devices, lambda fields: tries.append(fields) or {'fits': False})
-  log.info('searching, mostly in less than %d compilations, usually of 1 to 5 minutes', len(tries))
+  log.info('searching, mostly in less than %d compilations of %s', len(tries), USUALLY)
   fields, report, as_it_is = search(config, devices, attempt)
   if not report['fits']:
     return report | {'notes': ['nothing that was tried fits; use more chips or fewer rows']}

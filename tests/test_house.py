@@ -133,7 +133,6 @@ NAMES_OF_FAMILIES = {
   ('bert_jax/tools/probe/pieces.py', 'perplexity'): 'the prediction whose numbers it takes apart',
   ('bert_jax/tools/report/tables.py', 'table'): 'a column of the CSV',
   ('bert_jax/interactive.py', 'table'): 'the task of configs/finetune.py for rows of any columns',
-  ('bert_jax/tools/sweep/__main__.py', 'corpus.lengths'): 'cuts rows in training alone',
   **{
     ('bert_jax/text/documentation_tasks.py', name): 'a name in published formats'
     for name in ('answer', 'choice', 'table')

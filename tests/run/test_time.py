@@ -12,7 +12,7 @@ from bert_jax.run import setup, tally
 from bert_jax.run.inputs import read_inputs
 from bert_jax.run.spikes import Spikes
 from bert_jax.timeline import Moment
-from bert_jax.tools.sweep import __main__ as sweep
+from bert_jax.tools.sweep import plan
 from bert_jax.train import train
 from bert_jax.workdir import checkpoint, contents, recorded, records
 
@@ -153,8 +153,8 @@ def test_a_report_counts_the_operations_of_each_stage(corpus_file, tmp_path):
 def test_a_budget_pays_for_the_rows_that_are_read(growth):
   changes = f'optimizer.batch_warmup={growth} batch_size=24 steps=150'
   config = c.load('configs/pretrain.py:runlocal', fields(GROWING, changes))
-  budget, row = 3000 * config.data.seq_length, sweep.flops_of(config)(Moment(rows=1))
-  for steps in (sweep.within_budget(config, budget, 0), sweep.within_budget(config, 0, 3000 * row)):
+  budget, row = 3000 * config.data.seq_length, plan.flops_of(config)(Moment(rows=1))
+  for steps in (plan.within_budget(config, budget, 0), plan.within_budget(config, 0, 3000 * row)):
     first_full = round(0.6 * steps) if growth == '0.6' else 100
     read = sum(6 * min(4, 1 + n * 3 // first_full) for n in range(steps))
     assert abs(read - 3000) <= 12  # to the nearest step

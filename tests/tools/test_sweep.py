@@ -28,7 +28,7 @@ from bert_jax.timeline import Moment
 from bert_jax.tools.preflight.estimate import objective_of
 from bert_jax.tools.sweep import __main__ as sweep
 from bert_jax.tools.sweep import arms as sweep_grid
-from bert_jax.tools.sweep import child
+from bert_jax.tools.sweep import child, plan
 from bert_jax.tools.sweep import jobs as sweep_jobs
 from bert_jax.workdir import contents, lock, records
 from bert_jax.workdir.recorded import Facts, Outcome, Point, Run, Split
@@ -113,8 +113,8 @@ def test_a_sweep_of_millions_of_runs_is_a_slip():
 def planned(root, *words, spec=PRETRAIN, fields=()):
   """(the runs of a command line, the content of its sweep.json, which is written)."""
   args = sweep.parser().parse_args(['--config', spec, '--workdir', str(root), *words])
-  runs, baseline = sweep.planned(args, fields)
-  content = sweep.content_of(root, runs, baseline, args)
+  runs, baseline = plan.planned(args, fields)
+  content = plan.content_of(root, runs, baseline, args)
   sweep.write(root, content)
   return runs, content
 
@@ -135,7 +135,7 @@ def test_a_plan_names_folders_of_its_own_and_runs_no_code(tmp_path):
   for spec in (PRETRAIN, planned['spec']):
     config = c.load(PRETRAIN, ['--config.seed=1'])
     run = sweep_grid.Run('a,seed=0', 'a', spec, ['--config.seed=1'], config)
-    assert sweep.content_of(tmp_path / 'S', [run], '', args)['runs']['a,seed=0']['spec'] == spec
+    assert plan.content_of(tmp_path / 'S', [run], '', args)['runs']['a,seed=0']['spec'] == spec
 
 
 def test_fields_move_together_and_values_may_have_commas():
@@ -221,7 +221,7 @@ def test_ready_ablations_stand_side_by_side_or_cross():
 
 
 def test_arms_that_differ_in_nothing_that_has_an_effect_are_no_runs(tmp_path, caplog):
-  of = lambda spec, *words: sweep.planned(
+  of = lambda spec, *words: plan.planned(
     sweep.parser().parse_args(['--config', spec, '--workdir', str(tmp_path), '--seeds=2', *words]),
     [],
   )
@@ -364,7 +364,7 @@ def test_every_ready_ablation_is_a_sweep():
     assert len({c.fingerprint(run.config) for run in loaded}) == len(loaded), name
     rows = {run.config.eval.batches * run.config.batch_size for run in loaded}
     assert max(rows) <= 1.05 * min(rows), name  # each curve is of as many rows
-    differ = sweep.other_evaluations(loaded)
+    differ = plan.other_evaluations(loaded)
     apart = name in ('packing', 'vocabulary_size', 'vocabulary_kind', 'pairs')
     assert bool([x for x in differ if x[:7] != 'corpus.' or x == 'corpus.rows']) == apart, differ
     assert 'corpus.lengths' not in differ
@@ -384,7 +384,7 @@ def test_arms_of_other_depths_have_as_many_parameters():
 
 
 def flops_of_step(config):
-  return sweep.flops_of(config)(Moment(rows=config.batch_size))
+  return plan.flops_of(config)(Moment(rows=config.batch_size))
 
 
 def test_budgets_make_arms_comparable(tmp_path):

@@ -19,6 +19,7 @@ from bert_jax.tools import convert, rerun
 from bert_jax.tools.report import __main__ as report
 from bert_jax.tools.sweep import __main__ as sweep
 from bert_jax.tools.sweep import arms as sweep_arms
+from bert_jax.tools.sweep import plan
 from bert_jax.train import train
 from bert_jax.workdir import contents, recorded, records, trained
 
@@ -327,7 +328,7 @@ def test_each_reader_stands_each_damage(name, run, whole, other_copy, model, tmp
   assert not facts or ('data' in facts) == bool(found.facts.data)
   assert records.read_summary(run).state in ('finished', '')
   config = config_lib.load('configs/finetune.py:runlocal', [f'--config.init_from={run}'])
-  sentence = sweep.unfinished_sources([sweep_arms.Run('x', 'x', 'f.py', [], config)])
+  sentence = plan.unfinished_sources([sweep_arms.Run('x', 'x', 'f.py', [], config)])
   assert bool(sentence) == (not found.checkpoints)
 
 
@@ -373,7 +374,7 @@ def test_a_damaged_sweep_is_named(name, run):
   assert found.faults[0] in report.read(run.parent).remarks
   args = sweep.parser().parse_args(['--config', 'f.py', '--workdir', str(run.parent)])
   with pytest.raises(InputError, match='sweep.json is damaged; remove it'):
-    sweep.content_of(run.parent, [], '', args)
+    plan.content_of(run.parent, [], '', args)
 
 
 def test_how_a_run_of_a_sweep_ended_may_be_unreadable(tmp_path):

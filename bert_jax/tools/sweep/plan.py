@@ -1,0 +1,153 @@
+"""The plan of a sweep: the runs that the command line asks for, checked before the first begins,
+and what sweep.json says of them."""
+
+import argparse
+import bisect
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from bert_jax import config as config_lib
+from bert_jax import files
+from bert_jax.errors import InputError, log
+from bert_jax.files import Path
+from bert_jax.run import initialization
+from bert_jax.tasks import TASKS
+from bert_jax.timeline import Moment
+from bert_jax.tools.sweep import arms as sweep_arms
+from bert_jax.tools.sweep.arms import Run
+from bert_jax.workdir import contents, records
+
+MOST_STEPS = 2**40
+
+
+def planned(args: argparse.Namespace, overrides: Sequence[str]) -> tuple[list[Run], str]:
+  """Plans the runs of the command line and checks them: (the runs, the name of the baseline)."""
+
+  def load(run, *fields):
+    fields = [*run.fields, *fields]
+    return run._replace(fields=fields, config=config_lib.load(run.spec, fields))
+
+  spec, before = args.config, args.before
+  search = args.baseline, args.random, args.random_seed
+  grid, name = sweep_arms.arms_of(spec, args.vary, *search, before, overrides, args.arms)
+  runs = sweep_arms.runs_of(spec, grid, sweep_arms.seeds_of(args.seeds), overrides)
+  runs = distinct([load(run) for run in runs])
+  if before and (sentence := unfinished_sources(runs)):
+    if not args.print:
+      raise InputError(sentence)
+    log.warning('%s', sentence)  # a scheduler may wait for them
+  if args.tokens or args.flops:
+    configs = {run.arm: run.config for run in reversed(runs)}
+    steps = {arm: within_budget(x, args.tokens, args.flops) for arm, x in configs.items()}
+    runs = [load(run, f'--config.steps={steps[run.arm]}', '--config.epochs=0.0') for run in runs]
+  return runs, name
+
+
+def distinct(runs: Sequence[Run]) -> list[Run]:
+  """The runs but for arms that differ from an earlier one only in fields that change nothing there,
+  which is said; InputError if that leaves one arm. A baseline is the first of its equals."""
+  firsts, same = {}, {}
+  for run in runs:
+    values = config_lib.flatten(run.config)
+    idle = {*TASKS[run.config.objective].without_effect(run.config)}
+    key = repr([(name, x) for name, x in values.items() if name not in idle])
+    first, before = firsts.setdefault(key, (run.arm, values))
+    if names := sorted(name for name in idle if values[name] != before[name]):
+      same.setdefault((', '.join(names), first), {})[run.arm] = None
+  out = [run for run in runs if not any(run.arm in others for others in same.values())]
+  for (names, arm), others in same.items():
+    if len({run.arm for run in out}) == 1:
+      raise InputError(f'all arms are the same: {names} changes nothing here; vary another field.')
+    more = f' and {len(others) - 1} more' * (len(others) > 1)
+    log.warning('%s changes nothing in %s; left out: %s%s', names, arm, next(iter(others)), more)
+  return out
+
+
+def within_budget(config: ConfigDict, tokens: float, flops: float) -> int:
+  """The number of steps within a budget of tokens (positions of rows) or FLOPs."""
+  of_moment = flops_of(config) if flops else lambda moment: moment.rows * config.data.seq_length
+  cost = lambda steps: config_lib.timeline_of(config, steps).flops_before(steps, of_moment)
+  budget = flops or tokens
+  steps = bisect.bisect_right(range(1, MOST_STEPS), budget, key=cost)
+  before = cost(steps) if steps else 0
+  exact = steps + (budget - before) / (cost(steps + 1) - before)
+  if exact < 1:
+    raise InputError(f'the budget does not pay for a step ({exact:.2g}); give more.')
+  return round(exact)
+
+
+def flops_of(config: ConfigDict) -> Callable[[Moment], float]:
+  """Makes a function of a Moment: the FLOPs of a training step, with the sizes of init_from."""
+  from bert_jax.tools.preflight.estimate import objective_of
+
+  config = initialization.adopt_model(config, initialization.beginning_of(config, ''))
+  objective, rows = objective_of(config), config.batch_size
+  return lambda moment: 3 * objective.flops(rows, moment) * moment.rows / rows
+
+
+def unfinished_sources(runs: Sequence[Run]) -> str:
+  """A sentence naming the sources (init_from) that are not finished runs; '' if all are."""
+  sources, missing = dict.fromkeys(run.config.init_from for run in runs), []
+  for name in sources:
+    run = records.read(name)
+    # Earlier versions wrote no summary.
+    if (run.summary.state and not run.summary.has_ended) or not run.checkpoints:
+      missing.append(name)
+  if not missing:
+    return ''
+  how = f'{len(missing)} of the {len(sources)} runs to start from are not finished'
+  again = 'give the command of that sweep again, or choose others with --seeds and --arms'
+  return f'--from: {how}, the first of which is {missing[0]}; {again}.'
+
+
+def other_evaluations(runs: Sequence[Run]) -> list[str]:
+  """The fields in which arms differ and that affect what is evaluated."""
+  configs = [config_lib.flatten(run.config) for run in runs]
+  affecting = config_lib.fields_affecting('rows', 'eval_rows', 'vocabulary', 'evaluation')
+  differ = lambda name: len({str(config.get(name)) for config in configs}) > 1
+  return [name for name in configs[0] if name in affecting and differ(name)]
+
+
+def content_of(
+  root: Path, runs: Sequence[Run], baseline: str, args: argparse.Namespace
+) -> dict[str, Any]:
+  """The content of sweep.json, with the earlier runs if one of these has begun: of a plan that was
+  only printed, perhaps with a slip, nothing stays. InputError if one had another config, or if a
+  new one cannot begin."""
+  path, sweep = root / records.SWEEP, records.read_sweep(root)
+  if sweep and any(fault.startswith(str(path)) for fault in sweep.faults):
+    raise InputError(f'{path} is damaged; remove it: the same command writes it anew.')
+  now = {run.folder: {'arm': run.arm, 'spec': run.spec, 'fields': run.fields} for run in runs}
+  earlier = sweep.runs if sweep else {}
+  has_begun = lambda name: records.read_outcome(root, name).state or files.exists(root / name)
+  begun = earlier if any(map(has_begun, earlier)) else {}
+  gone = [name for name in earlier if name not in begun and name not in now]
+  before = sweep.baseline if sweep and begun else ''
+  for run in runs:
+    if not files.exists(root / run.folder / contents.CONFIG):
+      if sentence := config_lib.why_none_begins(run.config):
+        raise InputError(f'{run.folder}: {sentence}')
+    elif was := begun.get(run.folder):
+      _check_same(root / run.folder, run, was)
+  if gone and not args.dry_run:
+    more = f' and {len(gone) - 1} more' * (len(gone) > 1)
+    log.warning('%s: what was planned and has not begun is left out: %s%s', path, gone[0], more)
+  kept = before if before and args.baseline is None else baseline
+  if baseline and kept != baseline:
+    log.warning('%s keeps its baseline, %s (report --baseline names another)', root, kept)
+  both = {name: run._asdict() for name, run in begun.items()} | now
+  return {'config': args.config, 'baseline': kept, 'runs': both}
+
+
+def _check_same(folder, run, was):
+  """InputError if a run of an earlier sweep has another config now. Its training checks it, too."""
+  if was.spec == run.spec and was.fields != run.fields:  # another spec is not loaded: it is code
+    changes = []
+    with contextlib.suppress(InputError):
+      changes = config_lib.changes(config_lib.load(run.spec, [*map(str, was.fields)]), run.config)
+    if changes := [x for x in changes if x.partition(':')[0] not in contents.MOVES]:
+      differ = f'{folder} was trained with another config ({"; ".join(changes[:3])})'
+      raise InputError(f'{differ}; give this sweep a --workdir of its own.')

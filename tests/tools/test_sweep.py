@@ -138,6 +138,25 @@ def test_a_plan_names_folders_of_its_own_and_runs_no_code(tmp_path):
     assert plan.content_of(tmp_path / 'S', [run], '', args)['runs']['a,seed=0']['spec'] == spec
 
 
+def test_a_sweep_of_another_config_file_writes_over_no_run(tmp_path):
+  """As fine-tuning would with --from S --workdir S, whose arms are called alike: neither the plan
+  nor how a run ended is lost, and a dry run says it too. The same config may be written otherwise."""
+  more = '--vary', 'model.hidden_dropout_prob=0.1,0.2', '--seeds', '1'
+  runs, content = planned(tmp_path, *more)
+  for run in runs:
+    contents.claim(tmp_path / run.folder, run.config)
+    outcome = Outcome('done', config=sweep_jobs.fingerprint(run.config))
+    (tmp_path / 'logs' / f'{run.folder}.json').write_text(json.dumps(outcome._asdict()))
+  same, _ = planned(tmp_path, *more, spec=f'{ROOT}/{PRETRAIN}')
+  assert [sweep_jobs.state_of(tmp_path, run).state for run in same] == ['done', 'done']
+  planned(tmp_path, *more)
+  before = (tmp_path / 'sweep.json').read_bytes()
+  for words in ((), ('--dry-run',)):
+    with pytest.raises(InputError, match=f'is a run of {PRETRAIN}; give this sweep a --workdir'):
+      planned(tmp_path, *more, *words, spec='configs/causal_lm.py:runlocal')
+  assert (tmp_path / 'sweep.json').read_bytes() == before and content['baseline']
+
+
 def test_fields_move_together_and_values_may_have_commas():
   found = runs_of(['a=1,2;b=3,4', "c=(1,2),'x,y;z'"])
   assert [run.fields[:3] for run in found.values()] == [

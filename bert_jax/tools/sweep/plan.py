@@ -17,6 +17,7 @@ from bert_jax.run import initialization
 from bert_jax.tasks import TASKS
 from bert_jax.timeline import Moment
 from bert_jax.tools.sweep import arms as sweep_arms
+from bert_jax.tools.sweep import jobs
 from bert_jax.tools.sweep.arms import Run
 from bert_jax.workdir import contents, records
 
@@ -131,7 +132,7 @@ def content_of(
       if sentence := config_lib.why_none_begins(run.config):
         raise InputError(f'{run.folder}: {sentence}')
     elif was := begun.get(run.folder):
-      _check_same(root / run.folder, run, was)
+      _check_same(root, run, was)
   if gone and not args.dry_run:
     more = f' and {len(gone) - 1} more' * (len(gone) > 1)
     log.warning('%s: what was planned and has not begun is left out: %s%s', path, gone[0], more)
@@ -142,12 +143,18 @@ def content_of(
   return {'config': args.config, 'baseline': kept, 'runs': both}
 
 
-def _check_same(folder, run, was):
-  """InputError if a run of an earlier sweep has another config now. Its training checks it, too."""
-  if was.spec == run.spec and was.fields != run.fields:  # another spec is not loaded: it is code
+def _check_same(root, run, was):
+  """InputError if a run of an earlier sweep has another config now. Its training checks it, too, but
+  by then the plan and the record of how that run ended are written anew."""
+  fault = ''
+  if was.spec and was.spec != run.spec:  # which is not loaded: it is code
+    known = records.read_outcome(root, run.folder).config
+    fault = f'is a run of {was.spec}' if known not in ('', jobs.fingerprint(run.config)) else ''
+  elif was.fields != run.fields:
     changes = []
     with contextlib.suppress(InputError):
       changes = config_lib.changes(config_lib.load(run.spec, [*map(str, was.fields)]), run.config)
     if changes := [x for x in changes if x.partition(':')[0] not in contents.MOVES]:
-      differ = f'{folder} was trained with another config ({"; ".join(changes[:3])})'
-      raise InputError(f'{differ}; give this sweep a --workdir of its own.')
+      fault = f'was trained with another config ({"; ".join(changes[:3])})'
+  if fault:
+    raise InputError(f'{root / run.folder} {fault}; give this sweep a --workdir of its own.')

@@ -263,6 +263,46 @@ def test_sweeps_below_a_folder_have_their_plans(tmp_path):
   assert not any('baseline' in x for x in found.remarks)
 
 
+def test_each_table_has_the_baseline_of_its_own_sweep(tmp_path):
+  """Of two sweeps of one objective that were evaluated otherwise, too; and a pre-training stands
+  before a fine-tuning whose folder comes later, in the folder above as by name."""
+  for sweep, rows in (('S', 'full'), ('S-more', 'nsp')):
+    for arm in ('0.1', '0.2'):
+      path, fields = tmp_path / sweep / f'{sweep}{arm},seed=0', (f'corpus.rows={rows}', 'steps=2')
+      fields = *fields, f'loss.nsp_weight={int(rows == "nsp")}', f'optimizer.beta1={arm}'
+      workdir(path, [(2, 'eval', {'mlm': 2.0})], *fields, rows=rows)
+    plan(tmp_path / sweep, baseline=f'{sweep}0.{1 if sweep == "S" else 2}')
+  fields = 'steps=2', 'epochs=0'
+  tuned, scores = tmp_path / 'S-sst2' / 'a,seed=0', {'classification_accuracy': 0.7}
+  workdir(tuned, [(2, 'eval', scores)], *fields, spec='configs/finetune.py:task=sst2')
+  for folders in ([tmp_path], [tmp_path / x for x in ('S', 'S-more', 'S-sst2')]):
+    found = report.read(*folders)
+    assert [panel.baseline for panel in found.panels] == ['S0.1', 'S-more0.2', '']
+    assert [panel.objective for panel in found.panels] == ['mlm_nsp', 'mlm_nsp', 'classification']
+  with_name = report.read(tmp_path, baseline='S-more0.1')  # the user's holds for all
+  assert {panel.baseline for panel in with_name.panels} == {'S-more0.1', ''}
+
+
+def test_no_table_is_silent_about_runs_that_have_not_ended(tmp_path):
+  """Nor is the one for a paper: of arms with fewer runs than planned and of arms without one."""
+  for arm, steps in (('a', (4, 4, 4)), ('b', (4, 2, 4)), ('c', (2, 2, 2))):
+    for seed, step in enumerate(steps):
+      fields = f'seed={seed}', 'steps=4', f'optimizer.beta1=0.{ord(arm)}'
+      workdir(tmp_path / f'{arm},seed={seed}', [(step, 'eval', {'mlm': 2.0 + seed})], *fields)
+  plan(tmp_path, baseline='a', runs={f'd,seed={n}': {'arm': 'd'} for n in (0, 1)})
+  (panel,) = report.read(tmp_path).panels
+  assert panel.missing == {'c': (3, 3), 'b': (1, 3), 'd': (2, 2)}
+  said = 'Runs that failed or have not ended are in no mean: c (3 of 3), b (1 of 3), d (2 of 2).'
+  assert said in tables.narrow(panel)[1] and said in list(tables.notes(panel))
+  shutil.rmtree(tmp_path / 'b,seed=1')
+  for name in 'cd':
+    for seed in range(3):
+      shutil.rmtree(tmp_path / f'{name},seed={seed}', ignore_errors=True)
+  (tmp_path / 'sweep.json').unlink()
+  (panel,) = report.read(tmp_path).panels
+  assert not panel.missing and not list(tables.absent(panel))
+
+
 def test_an_arm_that_collapsed_gets_no_p_value(tmp_path):
   """Nor does it count in the correction of the others."""
   for arm, base in (('0.1', 3.0), ('0.2', 2.0), ('0.3', 4.0)):

@@ -5,7 +5,7 @@ import hashlib
 import os
 import re
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -161,6 +161,23 @@ def planned_in(folders: Iterable[Path | str]) -> tuple[dict[Path, str], list[str
       more = f' and {len(missing) - 1} more' if len(missing) > 1 else ''
       remarks.append(f'{folder}: planned and without results: {missing[0]}{more}')
   return baselines, remarks, failed
+
+
+def missing(
+  runs: Sequence[Run], arms: Mapping[Path, Arm], shown: Collection[Path]
+) -> dict[str, tuple[int, int]]:
+  """{label: (runs that are not shown, runs)} of the arms that lack some, in the folders of the runs
+  of a table: of runs with metrics, {path: its arm}, and of those that a sweep has planned."""
+  folders = dict.fromkeys(run.path.parent for run in runs)
+  labels = {path: arm.label for path, arm in arms.items() if path.parent in folders}
+  for folder in folders:
+    plan = records.read_sweep(folder)
+    planned = {folder / name: run.arm for name, run in plan.runs.items()} if plan else {}
+    called = {arm: labels[path] for path, arm in planned.items() if path in labels}
+    labels = {path: called.get(arm, arm) for path, arm in planned.items()} | labels
+  every = collections.Counter(labels.values())
+  lacking = collections.Counter(label for path, label in labels.items() if path not in shown)
+  return {label: (count, every[label]) for label, count in lacking.items()}
 
 
 def remarks_on(

@@ -198,6 +198,7 @@ def latex(report: Report) -> str:
   if len(report.panels) > 1:
     every = tables.overview(report, notes := [])
     notes += filter(None, [every.dashes])
+    notes += (f'{panel.learned}: {x}' for panel in report.panels for x in tables.absent(panel))
     each.append((every.title, every.header, every.rows, notes))
   for panel in report.panels:
     title = report_arms.readable([tables.main_table(panel).title])[0]

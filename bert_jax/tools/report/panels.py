@@ -8,7 +8,7 @@ import collections
 import itertools
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from bert_jax.errors import InputError, suggestion
@@ -43,6 +43,8 @@ class Panel:
   baseline: str  # the label of an arm, or ''
   evaluated_on: str  # how its evaluation differs from the other panels', or ''
   words: Mapping[str, str]  # {a metric, or the folder of a sweep: what it is called instead}
+  # {label: (runs that are in no table, runs)} of arms that have some
+  missing: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
   @property
   def runs(self) -> list[Run]:
@@ -162,11 +164,13 @@ def report(
       for arm in arms:  # else the results so far are shown
         arm.runs = [run for run in arm.runs if run.path not in status]
     fields[objective] = report_arms.differing(arms)
-    own = filter(None, map(baselines.get, dict.fromkeys(run.path.parent for run in some)))
-    there = {name for arm in arms for name in (*arm.names, arm.label)}
-    name = baseline or min(own, key=lambda name: name not in there, default='')
-    panels += panels_of(objective, arms, evaluated_on, metric, name, remarks, words)
-  panels.sort(key=lambda panel: min(_place(run, folders) for run in panel.runs))
+    own = {} if baseline else baselines
+    panels += panels_of(objective, arms, evaluated_on, metric, baseline, own, remarks, words)
+  place = lambda run: (_place(run, folders), run.path.parent)
+  panels.sort(key=lambda panel: min(map(place, panel.runs)))
+  shown = {*copies, *(run.path for panel in panels for run in panel.runs)}
+  for panel in panels:
+    panel.missing = report_arms.missing(panel.runs, arm_of, shown)
   for run in counted:
     if run.collapsed():
       status[run.path] = 'collapsed: one answer for every example'
@@ -222,11 +226,13 @@ def panels_of(
   under: Under,
   metric: str,
   baseline: str,
+  baselines: Mapping[Path, str],
   remarks: list[str],
   words: Mapping[str, str],
 ) -> list[Panel]:
-  """The Panels of an objective; panels with an arm called `baseline` come first. Labels name the
-  sweep only where a panel has several."""
+  """The Panels of an objective; panels with a baseline come first: the arm that the user calls so,
+  or else the one of a sweep, {folder: its name}, of a panel's own sweeps first. Labels name the sweep
+  only where a panel has several."""
   ways = collections.defaultdict(list)  # {ways in which runs were evaluated: arms}
   for arm in arms:
     if arm.runs:
@@ -238,9 +244,15 @@ def panels_of(
     if len({*labels}) == len(labels):
       for arm, label in zip(some, labels):
         arm.label = label
-  named = lambda arm: baseline and baseline in arm.names | {arm.label}
-  matching = {way: [arm.label for arm in some if named(arm)] for way, some in ways.items()}
-  chosen = {way: labels[0] if len(labels) == 1 else '' for way, labels in matching.items()}
+  of_sweeps = lambda some: [baselines.get(run.path.parent) for arm in some for run in arm.runs]
+  names = [*filter(None, dict.fromkeys([baseline, *of_sweeps(arms)]))]
+  called = lambda some, name: [arm.label for arm in some if name in arm.names | {arm.label}]
+  matching, chosen = {}, {}
+  for way, some in ways.items():
+    own = sorted(names, key=lambda name: name not in of_sweeps(some))
+    matching[way] = next(filter(None, (called(some, name) for name in own)), [])
+    chosen[way] = matching[way][0] if len(matching[way]) == 1 else ''
+  baseline = baseline or next(iter(names), '')
   if baseline and len(arms) > 1 and not any(chosen.values()):
     how = 'several arms match' if any(matching.values()) else 'no arm matches'
     there = ', '.join(dict.fromkeys(arm.label for arm in arms))

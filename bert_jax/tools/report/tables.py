@@ -121,7 +121,14 @@ def narrow(panel: Panel) -> tuple[list[tuple[str, ...]], list[str]]:
       value, *fewer = difference.partition(' (')
       difference = f'{value} ± {(within[1] - within[0]) / 2:.4f}{"".join(fewer)}'
     rows.append((label, seeds, mean, difference, corrected))
-  return rows, [*notes, *untested(panel), *warnings(panel)]
+  return rows, [*notes, *absent(panel), *untested(panel), *warnings(panel)]
+
+
+def absent(panel: Panel) -> Iterator[str]:
+  """A sentence on the runs that no mean holds, if there are some."""
+  each = [f'{label} ({count} of {runs})' for label, (count, runs) in panel.missing.items()]
+  if each:
+    yield f'Runs that failed or have not ended are in no mean: {", ".join(each)}.'
 
 
 def untested(panel: Panel) -> Iterator[str]:
@@ -191,6 +198,7 @@ def notes(panel: Panel) -> Iterator[str]:
   may_stop = [arm.label for arm in panel.arms if any(x.fields['eval.patience'] for x in arm.runs)]
   best = f'; of {", ".join(may_stop)}, where a run may stop early, of its best, which flatters them'
   yield f'Values are of the last evaluation of a run{best if may_stop else ""}.'
+  yield from absent(panel)
   yield from untested(panel)
   if level := panel.level(panel.metrics[0]):
     is_text = level.kind.startswith('unigram')

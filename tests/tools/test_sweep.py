@@ -140,7 +140,7 @@ def test_a_plan_names_folders_of_its_own_and_runs_no_code(tmp_path):
 
 def test_a_sweep_of_another_config_file_writes_over_no_run(tmp_path):
   """As fine-tuning would with --from S --workdir S, whose arms are called alike: neither the plan
-  nor how a run ended is lost, and a dry run says it too. The same config may be written otherwise."""
+  nor how a run ended is lost, and a dry run says so. The same config may be written otherwise."""
   more = '--vary', 'model.hidden_dropout_prob=0.1,0.2', '--seeds', '1'
   runs, content = planned(tmp_path, *more)
   for run in runs:

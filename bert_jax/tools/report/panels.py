@@ -237,8 +237,6 @@ def panels_of(
   for arm in arms:
     if arm.runs:
       ways[frozenset(tuple(under[run.path].items()) for run in arm.runs)].append(arm)
-    else:
-      remarks.append(f'{objective}: no run of {arm.label} is finished, so no table has it')
   for some in ways.values():
     labels = [arm.label.removesuffix(arm.sweep) for arm in some]
     if len({*labels}) == len(labels):

@@ -23,7 +23,7 @@ MARKERS = 'osD^vPX*'
 # A stroke and a gap in turn, in points, after where they begin.
 LINES = '-', '--', '-.', ':', (0, (8, 2)), (0, (8, 2, 2, 2, 2, 2)), (0, (1, 4)), (0, (3, 5))
 GREY = (0.299, 0.587, 0.114)  # what red, green and blue add to the lightness (ITU-R BT.601)
-LIGHTEST = 0.75  # lighter colours are hard to see on white
+LIGHTEST = 0.65  # lighter colours are hard to see on white, dots most of all
 
 
 def colours(count: int) -> np.ndarray:

@@ -144,8 +144,8 @@ def content_of(
 
 
 def _check_same(root, run, was):
-  """InputError if a run of an earlier sweep has another config now. Its training checks it, too, but
-  by then the plan and the record of how that run ended are written anew."""
+  """InputError if a run of an earlier sweep has another config now. Its training checks it, too,
+  when the plan and the record of how that run ended are already overwritten."""
   fault = ''
   if was.spec and was.spec != run.spec:  # which is not loaded: it is code
     known = records.read_outcome(root, run.folder).config

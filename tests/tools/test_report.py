@@ -294,6 +294,12 @@ def test_no_table_is_silent_about_runs_that_have_not_ended(tmp_path):
   assert panel.missing == {'c': (3, 3), 'b': (1, 3), 'd': (2, 2)}
   said = 'Runs that failed or have not ended are in no mean: c (3 of 3), b (1 of 3), d (2 of 2).'
   assert said in tables.narrow(panel)[1] and said in list(tables.notes(panel))
+  tuned, fields = tmp_path / 'sst2' / 'a,seed=0', ('steps=2', 'epochs=0')
+  scores = {'classification_accuracy': 0.7}
+  workdir(tuned, [(2, 'eval', scores)], *fields, spec='configs/finetune.py:task=sst2')
+  text = pages.latex(report.read(tmp_path))
+  assert text.count(said) == 2 and text.index(f': {said}') < text.index(r'\par Runs that')
+  shutil.rmtree(tmp_path / 'sst2')
   shutil.rmtree(tmp_path / 'b,seed=1')
   for name in 'cd':
     for seed in range(3):

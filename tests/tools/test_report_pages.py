@@ -350,7 +350,10 @@ def test_every_dash_of_a_table_is_explained_below_it(tmp_path, no_pictures, caps
   line = {'step': 2, 'split': 'eval', 'classification_accuracy': 0.5}
   (other / 'metrics.jsonl').write_text(json.dumps(line))
   plan(other.parent)
-  every, why = made(tmp_path, '--table')['table.tex'].split('% ')[3], '-: no run of that arm'
+  every, why = (
+    made(tmp_path, '--table')['table.tex'].split('% ')[3],
+    '-: no finished run of that arm',
+  )
   assert rf'\par {why}' in every and why in capsys.readouterr().out
   row = ['a', '2', '1.0000', '-']
   assert tables.with_dashes(tables.Table('T', (), [row]), 'why').title == 'T; -: why'

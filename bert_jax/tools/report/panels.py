@@ -230,9 +230,9 @@ def panels_of(
   remarks: list[str],
   words: Mapping[str, str],
 ) -> list[Panel]:
-  """The Panels of an objective; panels with a baseline come first: the arm that the user calls so,
-  or else the one of a sweep, {folder: its name}, of a panel's own sweeps first. Labels name the sweep
-  only where a panel has several."""
+  """The Panels of an objective; panels with a baseline come first. That is the arm that the user
+  calls so, or else the baseline of a sweep, {folder: its name}, of the panel's own sweeps first.
+  Labels name the sweep only where a panel has several."""
   ways = collections.defaultdict(list)  # {ways in which runs were evaluated: arms}
   for arm in arms:
     if arm.runs:

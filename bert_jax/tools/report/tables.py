@@ -15,7 +15,7 @@ from bert_jax.tools.report.arms import Arm
 from bert_jax.tools.report.panels import Panel, Report, Row
 from bert_jax.tools.report.statistics import FEWEST
 
-DIFFERENCE = 'difference', '95 % interval of it', 'p', 'p, corrected'
+DIFFERENCE = 'difference', 'its 95 % interval', 'p', 'p, corrected'
 HEADER = ('arm', 'seeds', 'mean ± sd', '95 % interval', *DIFFERENCE)
 # The columns in LaTeX. A line end in a cell is one there, and a blank elsewhere.
 NARROW = ('arm', 'seeds', 'mean ± sd', 'difference\n± 95 %', 'p,\ncorrected')
@@ -86,7 +86,7 @@ def overview(report: Report, notes: list[str] | None = None) -> Table:
   columns = [title + told(title, panel) for title, panel in zip(titles, report.panels)]
   baseline = next((panel.baseline for panel in report.panels if panel.baseline), '')
   table = Table('All sweeps', ('arm', 'seeds', *columns), rows, baseline)
-  return with_dashes(table, 'no run of that arm')
+  return with_dashes(table, 'no finished run of that arm')
 
 
 def _rows(panel):

@@ -780,18 +780,18 @@ def test_labels_are_for_people(tmp_path, no_pictures):
   for kept in (['x=/a/W', 'x=/b/W', 'x=1.23456', 'x=1.234567'], ['a=1', 'a=1, b=2'], ['a=1']):
     assert readable(kept) == kept
   assert readable(['seeds=(1, 2), x=1', 'seeds=(1, 3), x=1']) == ['seeds=(1, 2)', 'seeds=(1, 3)']
-  # What ended all seeds of an arm is said once.
+  # What ended all seeds of an arm is said once, also where numbers in it differ.
   grid(tmp_path, {0.15: 4.0}, seeds=1)
   (tmp_path / 'logs').mkdir()
   runs = {f'lost,seed={k}': {'arm': 'lost'} for k in range(3)}
   (tmp_path / 'sweep.json').write_text(json.dumps({'runs': runs}))
-  for name, error in zip(runs, ('too large', 'too large', 'no space')):
+  for name, error in zip(runs, ('nan at step 3', 'nan at step 14', 'no space')):
     (tmp_path / 'logs' / f'{name}.json').write_text(json.dumps({'state': 'failed', 'error': error}))
     workdir(tmp_path / name, [], name.partition(',')[2])
     (tmp_path / name / 'metrics.jsonl').unlink()
   said = [x for x in report.read(tmp_path).remarks if 'lost' in x]
   assert said == [
-    f'{tmp_path}/lost,seed=0 and 1 more of its arm failed: too large',
+    f'{tmp_path}/lost,seed=0 and 1 more of its arm failed: nan at step 3',
     f'{tmp_path}/lost,seed=2 failed: no space',
   ]
   assert made(tmp_path)['table.tex'].startswith('% Needs \\usepackage{booktabs}.\n')

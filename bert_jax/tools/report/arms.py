@@ -150,11 +150,12 @@ def planned_in(folders: Iterable[Path | str]) -> tuple[dict[Path, str], list[str
     ended, alike = sweep.ended.items(), collections.defaultdict(list)
     for name, x in ended:
       if x.state == 'failed':
-        alike[sweep.runs[name].arm, x.error].append(folder / name)
-    for (_, error), (first, *others) in alike.items():
+        text = re.sub(r'\d+', '', x.error)  # steps, rows and seeds
+        alike[sweep.runs[name].arm, text].append((folder / name, x.error))
+    for (first, error), *others in alike.values():
       more = f' and {len(others)} more of its arm' if others else ''
       remarks.append(f'{first}{more} failed: {error}')
-      failed += [first, *others]
+      failed += [first, *(path for path, _ in others)]
     begun = lambda path: any(files.exists(path / x) for x in (records.FACTS, records.METRICS))
     there = {name: begun(folder / name) for name, x in ended if x.state != 'failed'}
     if missing := [name for name, is_there in there.items() if not is_there]:

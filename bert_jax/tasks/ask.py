@@ -75,8 +75,7 @@ class Ask(abc.ABC):
       try:
         return self.parsed({x: tables.text_of(y) if is_text(x) else y for x, y in held.items()})
       except InputError as error:
-        empty = [there[x] for x in self.fields if there[x] and x not in held]
-        return InputError(f'{quoted(empty[0])} is empty') if empty else error
+        return error
 
     return [record(row) for row in rows]
 

@@ -109,6 +109,10 @@ def test_notebooks_are_short_and_without_outputs():
     texts = ' '.join(x.source for x in notebook.cells if x.cell_type == 'markdown')
     for number in '12':  # a question stands in a cell before its answer
       assert 0 < texts.find(f'**Question {number}.**') < texts.find(f'*Answer {number}:*'), name
+    if name != 'ablation':  # what stands below a bar
+      line = ['grad_norm', 'update_norm', 'passes', 'MFU', 'goodput', '**majority**']
+      line += [x for x in ('**prior**', '`masked`') if name != 'finetune']
+      assert not [x for x in line if x not in texts.partition('**Question 2.**')[0]], name
     assert 'cross-entrop' in texts and re.search(r'\*\*nats?\*\*', texts)
     # Between cells of code stands what they do, in English.
     kinds = [x.cell_type for x in notebook.cells]

@@ -88,7 +88,7 @@ FIELDS = {
 def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   one = (config.steps > 0) != (config.epochs > 0)
   two = f'steps is {config.steps} and epochs is {config.epochs}; set exactly one above 0'
-  yield one, f'{two} (--config.epochs=0 to count steps, --config.steps=0 to count epochs).'
+  yield one, f'{two} (epochs=0 to count steps, steps=0 to count epochs).'
   fault = f'profile is {quoted(config.profile)}; write the steps to trace as START:STOP'
   yield profile_window(config.profile) is not None, f'{fault}, such as 10:13.'
   mesh, checkpoint, spikes = config.mesh, config.checkpoint, config.spikes

@@ -86,7 +86,7 @@ def _tokenize(config, spec, encoder, split, matched):
   bar = tqdm.tqdm(read, desc=f'reading {split} data', unit=' documents', disable=None)
   whole = tokenized.tokenize(bar, encoder, counts)
   said = (f'{n:,} {k.replace("_", " ")}' for k, n in sorted(counts.items()) if n)
-  log.info('%s: %s', split, ', '.join(said))
+  log.info('data.%s: %s', split, ', '.join(said))
   matched.update(counts)
   return whole, whole.unigrams(encoder.tokenizer.vocab_size)
 

@@ -138,8 +138,9 @@ class Logger:
     terms = {name: x for name, x in values.items() if name not in ('fill', 'loss' * is_one)}
     rows, size = run.inputs.timeline.rows_before, run.inputs.config.batch_size
     passes = run.inputs.passes(rows(step) + tally.skipped)
-    shown = f'{few}{health(terms, baselines)}  {tally.seen.get("seen_tokens", 0) / 1e6:,.2f}'
-    shown += f' M tokens  {passes:,.2f} passes  {pace(speed)}'
+    seen = tally.seen.get('seen_tokens', 0)
+    amount = f'{seen / 1e6:,.2f} M' if seen >= 1e5 else f'{seen:,.0f}'
+    shown = f'{few}{health(terms, baselines)}  {amount} tokens  {passes:,.2f} passes  {pace(speed)}'
     if not self.progress.is_bar:
       each = sum(run.clock.before.values()) / run.clock.done  # with evaluations, saves
       eta = datetime.timedelta(seconds=round((rows(run.inputs.steps) - rows(step)) / size * each))

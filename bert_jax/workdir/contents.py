@@ -43,6 +43,8 @@ def read_config(workdir: str | Path) -> ConfigDict:
     elif (path.parent / 'modules.json').is_file():
       lacking += '; early versions of sentence-transformers put it into a folder beside '
       lacking += 'modules.json, and SentenceTransformer(IN).save(OUT) now puts it into OUT'
+    elif inside := [x for x in files.names(path.parent) if (path.parent / x / CONFIG).is_file()]:
+      lacking += f'; in it there is {inside[0]}'
     raise InputError(f'{workdir} holds no run ({lacking}); give a workdir or a folder of a model.')
   content = json_of(path)
   if 'seal' in content and content['seal'] != files.seal(content):

@@ -41,7 +41,7 @@ from bert_jax.tasks.record import records
     ('--config.model.hidden_size=101', 'does not divide into model.num_attention_heads'),
     ('--config.data.seq_length=1000', 'longer than model.max_position_embeddings'),
     ('--config.model.attention_implementation=xla', 'cannot drop attention probabilities'),
-    ('--config.epochs=1', 'set exactly one above 0 (--config.epochs=0 to count steps, --'),
+    ('--config.epochs=1', 'set exactly one above 0 (epochs=0 to count steps, steps=0'),
     ('--config.optimizer.accumulation=5', 'does not divide into optimizer.accumulation'),
     ('--config.mesh.fsdp=-1', 'only one axis'),
     ('--config.mesh.data=0', 'axis is 0'),

@@ -218,9 +218,11 @@ def test_a_tensor_that_does_not_fit_is_one_sentence(tmp_path, name, x, sentence)
   [
     ('adapter_config.json', 'an adapter .LoRA.'),
     ('modules.json', r'SentenceTransformer\(IN\).save'),
+    ('W/config.json', r'config.json is missing; in it there is W\)'),
   ],
 )
 def test_a_folder_whose_model_is_elsewhere_says_how_to_bring_it(tmp_path, name, sentence):
+  (tmp_path / 'W').mkdir()
   (tmp_path / name).write_text('{}')
   with refused(f'holds no run .*{sentence}'):
     trained.load(tmp_path)

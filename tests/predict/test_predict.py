@@ -125,6 +125,8 @@ def test_fill_mask_reads_a_long_text_around_each_mask(pretrained_model):
   model.counts.clear()
   masks, none, _ = model.fill_mask([' '.join(words), 'old river', ' '.join(words[:30])], top_k=3)
   assert len(masks) == 3 and none == []
+  with pytest.raises(InputError, match=r'element 0: no \[MASK\] in the text'):
+    model.fill_mask(['old river'])
   assert model.counts['texts in windows (longer than 32 tokens)'] == 1
   # Windows of 30 pieces begin at 0, 15, .. 135, 150, 165, 170. The second mask is in the first two,
   # 3 pieces from the end of the one and 11 from the beginning of the other.

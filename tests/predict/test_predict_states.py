@@ -149,7 +149,7 @@ def test_a_picture_says_what_a_head_reads_most():
   assert said(before.T) == '60% the next token' and said(before + np.eye(4)) == '110% itself'
   assert said(np.full((4, 4), 0.1) + np.array([0, 0, 0, 0.6])) == "70% '[SEP]'"
   twice = hidden_states.most_read(0.9 * before + np.array([0, 0.5, 0, 0]), ['[CLS]', 'a', 'b', 'a'])
-  assert twice == "75% 'a'"  # the first of the two
+  assert twice == "75% 'a' (1 of 2)"
 
 
 def test_a_picture_has_a_map_for_each_head_and_grows_with_the_text(tmp_path, monkeypatch):

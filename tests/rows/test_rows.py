@@ -497,9 +497,13 @@ def one_word_each(tmp_path_factory):
   return path, held, kept
 
 
-def test_held_out_documents_are_not_trained_on(one_word_each, tokenizer):
+def test_held_out_documents_are_not_trained_on(one_word_each, tokenizer, caplog):
+  caplog.set_level('INFO', 'bert_jax')
   path, held, kept = one_word_each
   found = sources(tokenizer, path, 'corpus.eval_share=0.3')
+  assert 'data.train: ' in caplog.text and '2,400 tokens' in caplog.text  # of both splits
+  for split, size in ('train', '1,608'), ('eval', '792'):
+    assert f' {split}: ' in caplog.text and f' documents, {size} tokens' in caplog.text
   assert ordinary_words(found['train'], tokenizer) == kept
   assert ordinary_words(found['eval'], tokenizer) == held
   whole = sources(tokenizer, path, f'data.eval={path}')

@@ -173,13 +173,13 @@ def test_a_line_of_few_steps_says_so_and_each_loss_once(steps, said, spec, weigh
   inputs.passes = lambda rows: Inputs.passes(inputs, rows)
   window = {'loss': Mean(2.5 * steps, float(steps)), 'tokens': Mean(90.0, 100.0)}
   window['mlm'] = Mean(11.0, 4.0)
-  tallied = tally.Tally(seen={}, inputs=inputs, window=window)
+  tallied = tally.Tally(seen={'seen_tokens': 3112.0}, inputs=inputs, window=window)
   clock = SimpleNamespace(read=lambda tokens: SPEED, steps=steps)
   run = SimpleNamespace(inputs=inputs, rates=[0.0] * 500, tally=tallied, clock=clock)
   bar, written = SimpleNamespace(is_bar=True), []
   writer = SimpleNamespace(write=lambda *line: written.append(line[-1]))
   logger = training_log.Logger(run, writer, bar)
-  assert logger._line(500).startswith(f'{said}{losses}  0.00 M tokens  ')
+  assert logger._line(500).startswith(f'{said}{losses}  3,112 tokens  ')
   assert written[0]['loss'] == 2.5 and written[0]['mlm'] == 2.75
 
 

@@ -59,9 +59,6 @@ class FillMask(Packed):
       raise InputError('no [MASK] in the text')
     return text
 
-  def element(self, value: Any) -> str:  # a text without a mask is allowed; nothing is filled in
-    return tokenizers.checked([value])[0]
-
   def examples(self, records: Sequence[str], problems: Problems) -> 'Masks':
     return Masks(self.model, records, problems)
 

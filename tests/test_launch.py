@@ -307,6 +307,10 @@ FAILURES = {
     (['logs', '--worker', '3'], {'broken': '3 tail\n'}),
     (3, 'error: worker 3 of 5 does not answer, or has no log yet', BILLED),
   ],
+  'a worker that is not there': [
+    (['logs', '--worker', '5'], {}),
+    (2, 'error: there is no worker 5; pod has 0 to 4', BILLED),
+  ],
   'a worker without the code': [
     (['setup'], {'broken': '4 scp\n2 scp\n'}),
     (3, 'error: the code was not copied to worker 2,4 of 5, for the reason above', BILLED),
@@ -543,6 +547,7 @@ def test_setup_copies_what_git_tracks_and_says_how_much(gcloud, tmp_path):
   (root / 'deleted.py').unlink()
   out = launch(str(root / 'launch/tpu'), 'setup', 'pod', **env)
   assert re.search(r'copying 4 files, \d+ kB; 1 that git does not track stay here', out.stderr)
+  assert f'installed on all {WORKERS} workers; now launch/tpu run pod' in out.stderr
   with tarfile.open(folder / 'code.tgz') as archive:
     assert set(archive.getnames()) == {'launch/tpu', 'kept.py', '.gitignore'}
   assert (folder / 'calls').read_text().count('scp') == WORKERS

@@ -850,6 +850,22 @@ def test_slices_of_the_readme_are_those_of_its_manifest_and_its_run_is_one():
   sharding.check_tpus(32, loaded, TASKS[loaded.objective])
 
 
+def test_the_image_of_the_readme_holds_the_code_and_is_built_as_setup_installs(tmp_path):
+  text = Path('launch/README.md').read_text()
+  (line,) = re.findall(r'^(git archive (?:.|\n)*?) \| docker build', text, re.M)
+  with open(tmp_path / 'context.tar', 'wb') as file:
+    subprocess.run(['bash', '-c', line], check=True, stdout=file)
+  with tarfile.open(tmp_path / 'context.tar') as archive:
+    read = lambda name: archive.extractfile(name).read().decode().strip()
+    assert {'launch/attempt', 'bert_jax/train.py', 'requirements.txt'} <= {*archive.getnames()}
+    head = subprocess.run(['git', 'rev-parse', 'HEAD'], capture_output=True, text=True).stdout
+    assert read('.commit') == head.strip()
+    _, where, _, install = read('Dockerfile').splitlines()
+  assert where == 'WORKDIR /bert_jax' and 'workingDir: /bert_jax' in Path('launch/gke').read_text()
+  packages = install.partition('pip install ')[2]
+  assert packages in sky()['setup'] and "'jax[tpu]' 'gcsfs" in packages
+
+
 def sky():
   return yaml.safe_load(Path('launch/sky.yaml').read_text())
 

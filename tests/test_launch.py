@@ -307,6 +307,10 @@ FAILURES = {
     (['logs', '--worker', '3'], {'broken': '3 tail\n'}),
     (3, 'error: worker 3 of 5 does not answer, or has no log yet', BILLED),
   ],
+  'a worker that is not there': [
+    (['logs', '--worker', '5'], {}),
+    (2, 'error: there is no worker 5; pod has 0 to 4', BILLED),
+  ],
   'a worker without the code': [
     (['setup'], {'broken': '4 scp\n2 scp\n'}),
     (3, 'error: the code was not copied to worker 2,4 of 5, for the reason above', BILLED),
@@ -543,6 +547,7 @@ def test_setup_copies_what_git_tracks_and_says_how_much(gcloud, tmp_path):
   (root / 'deleted.py').unlink()
   out = launch(str(root / 'launch/tpu'), 'setup', 'pod', **env)
   assert re.search(r'copying 4 files, \d+ kB; 1 that git does not track stay here', out.stderr)
+  assert f'installed on all {WORKERS} workers; now launch/tpu run pod' in out.stderr
   with tarfile.open(folder / 'code.tgz') as archive:
     assert set(archive.getnames()) == {'launch/tpu', 'kept.py', '.gitignore'}
   assert (folder / 'calls').read_text().count('scp') == WORKERS
@@ -843,6 +848,22 @@ def test_slices_of_the_readme_are_those_of_its_manifest_and_its_run_is_one():
   loaded = config.load(words[words.index('--config') + 1], [x for x in words if '--config.' in x])
   assert loaded.mesh.slices == 2
   sharding.check_tpus(32, loaded, TASKS[loaded.objective])
+
+
+def test_the_image_of_the_readme_holds_the_code_and_is_built_as_setup_installs(tmp_path):
+  text = Path('launch/README.md').read_text()
+  (line,) = re.findall(r'^(git archive (?:.|\n)*?) \| docker build', text, re.M)
+  with open(tmp_path / 'context.tar', 'wb') as file:
+    subprocess.run(['bash', '-c', line], check=True, stdout=file)
+  with tarfile.open(tmp_path / 'context.tar') as archive:
+    read = lambda name: archive.extractfile(name).read().decode().strip()
+    assert {'launch/attempt', 'bert_jax/train.py', 'requirements.txt'} <= {*archive.getnames()}
+    head = subprocess.run(['git', 'rev-parse', 'HEAD'], capture_output=True, text=True).stdout
+    assert read('.commit') == head.strip()
+    _, where, _, install = read('Dockerfile').splitlines()
+  assert where == 'WORKDIR /bert_jax' and 'workingDir: /bert_jax' in Path('launch/gke').read_text()
+  packages = install.partition('pip install ')[2]
+  assert packages in sky()['setup'] and "'jax[tpu]' 'gcsfs" in packages
 
 
 def sky():

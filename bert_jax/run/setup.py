@@ -129,8 +129,10 @@ def compiled(inputs: Inputs, program: step.Program, weights: Any) -> tuple[Any, 
 
 
 def check_newest(inputs: Inputs) -> None:
-  """Raises Busy if another run has saved a checkpoint before this one held the lock."""
+  """Raises Busy if another run has saved a checkpoint before this one held the lock, and InputError
+  if not all processes see the workdir, in which the first has made it."""
   hosts.wait('locked')
+  hosts.exists(inputs.workdir / lock.NAME)  # none in a bucket, which all see
   then = inputs.beginning.meta if inputs.in_workdir else None
   now = checkpoint.newest_meta(inputs.workdir)
   if (now and now['seal']) != (then and then['seal']):

@@ -302,11 +302,12 @@ def test_what_not_all_processes_see_is_one_sentence(tmp_path, monkeypatch):
     (lambda: hosts.exists(tmp_path / 'missing'), 'missing'),
     (lambda: checkpoint.newest_meta(tmp_path / 'W'), 'checkpoints'),
     (lambda: setup.open_workdir(inputs), 'config.json'),
+    (lambda: setup.check_newest(inputs), 'run.lock'),  # before anything is compiled
   ):
     said = f'process 1 does not see .*{name}, and process 0 does; use a fol'
     with pytest.raises(InputError, match=said):
       look()
-  assert hosts.exists(tmp_path) and events == ['written', 'claimed']
+  assert hosts.exists(tmp_path) and events == ['written', 'claimed', 'locked']
   # What appears a little later is there.
   monkeypatch.setattr(hosts, 'VISIBLE_SECONDS', 60)
   slept, late = [], tmp_path / 'late'

@@ -338,10 +338,13 @@ def test_a_price_for_all_topologies_or_for_each():
   assert np.isnan(costs.rates('', '', 1)).all()
   with pytest.raises(InputError, match='--spot is a share of --price; give both'):
     costs.rates('', '0.5', 3)
-  wrong = [('1', '0'), ('1', '1.5'), ('1', '.1,.1,.1,.1'), ('1', '40%')]
-  wrong += [(price, '') for price in ('0', '-1', '1,2', 'x', '1,,2', '1.2.3', 'nan')]
+  wrong = [('1', '0'), ('1', '1.5'), ('1', '40%')]
+  wrong += [(price, '') for price in ('0', '-1', 'x', '1,,2', '1.2.3', 'nan')]
   for pair in wrong:
     with pytest.raises(InputError, match='makes no sense: --price is dollars .*; one for all topo'):
+      costs.rates(*pair, 3)
+  for pair, many in ((('1,2', ''), 'price has 2'), (('1', '.1,.1,.1,.1'), 'spot has 4')):
+    with pytest.raises(InputError, match=f'--{many} values, and there are 3 topologies'):
       costs.rates(*pair, 3)
 
 
@@ -349,6 +352,7 @@ def test_names_of_the_cloud_are_topologies():
   for line in (
     'v5litepod-16 v5e:4x4, v5litepod-1 v5e:1x1, v6e-256 v6e:16x16, v5p-8 v5p:2x2x1',
     'v5p-128 v5p:4x4x4, v4-32 v4:2x2x4, v3-8 v3:2x2, v2-32 v2:4x4, v5p-12288 v5p:16x16x24',
+    'tpu-v5litepod-64 v5e:8x8, tpu-v6e-8 v6e:2x4, V5e-16 v5e:4x4, tpu7x:2x2x1 tpu7x:2x2x1',
     'v5e:4x4 v5e:4x4, v5e-64 v5e:8x8, v5litepod-64 v5e:8x8, v5e:8x8 v5e:8x8',
   ):
     for name, topology in map(str.split, line.split(',')):
@@ -372,9 +376,9 @@ def test_chips_and_hosts_are_counted(name, slices, counted):
 
 
 @pytest.mark.parametrize('name', ['v5litepod-5', 'v6e-512', 'v5p-7', 'v4-4096000', 'v5e:3x7'])
-def test_slices_that_are_not_lent_are_named(name):
+def test_slices_that_are_not_offered_are_named(name):
   kind, mark = name.split('-' if '-' in name else ':')[0], '-' if '-' in name else ':'
-  with pytest.raises(InputError, match=f'{name} is not lent; there are {kind}{mark}'):
+  with pytest.raises(InputError, match=f'{name} is not offered; there are {kind}{mark}'):
     chips.topology_of(name)
 
 

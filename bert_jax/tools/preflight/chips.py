@@ -30,7 +30,9 @@ LITE = _sizes('1x1 2x2 2x4 4x4 4x8 8x8 8x16 16x16')
 FLAT = LITE | _sizes('16x32 32x32')
 CUBE = _sizes('2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x8x8 8x8x8 8x8x16 8x16x16 16x16x16 16x16x24')
 KNOWN = (
-  f'v5e:{" ".join(LITE.values())}, v6e: the same, v5p:{" ".join(CUBE.values())}, v2, v3, tpu7x'
+  f'v5e:{" ".join(LITE.values())}, v6e: the same, v2 and v3: also 16x32 32x32, '
+  f'v5p:{" ".join(CUBE.values())}, v4: the same, tpu7x:AxBxC; or the name of the cloud, such as '
+  'v5litepod-16, v6e-8 or v5p-16'
 )
 # {the cloud's accelerator type TYPE-N: (name of the chip, what N counts for each chip, shapes)}
 ACCELERATORS = {
@@ -82,19 +84,23 @@ def published_of(device_kind: str) -> Published:
 
 
 def topology_of(name: str) -> str:
-  """Converts an accelerator type of the cloud, v5litepod-16 or v5e-16, to CHIP:AxB, which stays."""
+  """Converts an accelerator type of the cloud, v5litepod-16 or v5e-16 (SkyPilot writes
+  tpu-v5litepod-16), to CHIP:AxB, which stays."""
+  name = name.lower().removeprefix('tpu-')
   chip, _, shape = name.partition(':')
   if shape and chip in ('v5e', 'v6e') and shape not in LITE.values():
-    raise InputError(f'--topology {name} is not lent; there are {chip}:{" ".join(LITE.values())}.')
+    raise InputError(
+      f'--topology {name} is not offered; there are {chip}:{" ".join(LITE.values())}.'
+    )
   kind, _, number = name.rpartition('-')
   if kind not in ACCELERATORS or not number.isdigit():
     if not re.fullmatch(rf'({CHIP}):\d+x\d+(x\d+)?', name):
-      raise InputError(f'--topology {name!r} does not exist; use {KNOWN}; or v5litepod-16.')
+      raise InputError(f'--topology {name!r} does not exist; use {KNOWN}.')
     return name
   chip, each, shapes = ACCELERATORS[kind]
   if int(number) % each or int(number) // each not in shapes:
     known = ', '.join(f'{kind}-{n * each}' for n in shapes)
-    raise InputError(f'--topology {name} is not lent; there are {known}.')
+    raise InputError(f'--topology {name} is not offered; there are {known}.')
   return f'{chip}:{shapes[int(number) // each]}'
 
 

@@ -73,9 +73,12 @@ def rates(price: str, spot: str, number: int) -> list[tuple[float, float]]:
     raise InputError('--spot is a share of --price; give both.')
   for name, text, most in (('price', price, 1e6), ('spot', spot, 1.0)):
     amounts = [float(x) if re.fullmatch(r'\d*\.?\d+', x) else 0 for x in text.split(',') if text]
-    if len(amounts) not in (0, 1, number) or not all(0 < x <= most for x in amounts):
+    if not all(0 < x <= most for x in amounts):
       use = '--price is dollars for a chip-hour, such as 1.2, --spot a share of it, such as 0.4'
       raise InputError(f'--{name} {text} makes no sense: {use}; one for all topologies, or each.')
+    if len(amounts) not in (0, 1, number):
+      fault = f'--{name} has {len(amounts)} values, and there are {number} topologies'
+      raise InputError(f'{fault}; give one value for all, or one for each.')
     out.append((amounts or [math.nan]) * number)
   return list(zip(*out))[:number]
 

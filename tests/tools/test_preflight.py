@@ -367,6 +367,7 @@ def test_an_estimate_at_once_is_of_the_peak_of_the_chips(tmp_path):
     ('size=large', 512, 'v6e-16', [0.34]),
     ('size=base', 1024, 'v6e-16', [0.33]),
     ('size=mini', 2048, 'v6e-16', [0.11]),
+    ('size=tiny', 1024, 'v6e-8', [0.035, 0.048]),
     ('size=base', 4096, 'v5p-128', [0.48]),
     ('arch=cramming', 8192, 'v5e-16', [0.52]),
   ],

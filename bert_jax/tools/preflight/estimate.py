@@ -26,12 +26,12 @@ from bert_jax.tools.preflight.compilation import USUALLY, Devices
 from bert_jax.workdir.checkpoint import newest_meta
 
 STEPS = 1_000_000  # assumed for a run whose length depends on its data
-# The most and least of encoders with rows of 128 (launch/README); USUAL: of other chips. Narrower
-# than WIDTH they reach less: products shrink with the square of the width, and what they read and
-# write with the width. So do they with fewer than ENOUGH tokens a device: gradients, summed and
+# The most and least of encoders with rows of 128 (launch/README), and the width below which they
+# reach less: products shrink with its square, and what they read and write with the width. USUAL:
+# of other chips. They reach less with fewer than ENOUGH tokens a device, too: gradients, summed and
 # applied once a step, take about as long as the products of SUMMED tokens.
-MFU, USUAL = {'TPU v6e': (0.45, 0.2)}, (0.75, 0.3)
-WIDTH, ENOUGH, SUMMED = 512, 8192, 1200
+MFU, USUAL = {'TPU v6e': (0.45, 0.2, 768)}, (0.75, 0.3, 512)
+ENOUGH, SUMMED = 8192, 1200
 LARGEST = 5  # how many buffers are named
 MOST_ROWS = 2**14  # on each data shard
 Report = dict[str, Any]  # valid JSON
@@ -90,10 +90,11 @@ def at_once(config: ConfigDict, objective: Objective, topology: str) -> Report:
   peak = devices * speed.peak_flops_of(kind)
   ideal, out = 3 * objective.flops(config.batch_size) / peak, length_of(config)
   row = lambda mfu: {'compute_only': step_time.row(ideal / mfu, mfu, out['full_steps'], number)}
-  share = min(1, config.model.hidden_size / WIDTH)
+  *range_of_mfu, width = MFU.get(kind, USUAL)
+  share = min(1, config.model.hidden_size / width)
   tokens = min(ENOUGH, config.batch_size * config.data.seq_length / devices)
   share *= tokens / (tokens + SUMMED) * (ENOUGH + SUMMED) / ENOUGH
-  estimates = {f'mfu_{mfu:g}': row(share * mfu) for mfu in MFU.get(kind, USUAL)}
+  estimates = {f'mfu_{mfu:g}': row(share * mfu) for mfu in range_of_mfu}
   return {'fits': None, 'chips': number, 'hosts': hosts, 'estimates': estimates} | out
 
 

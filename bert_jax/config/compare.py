@@ -30,10 +30,12 @@ def fingerprint(config: ConfigDict) -> str:
 
 
 def changes(old: ConfigDict, new: ConfigDict) -> list[str]:
-  """The differences of two configs that decide a run's numbers: ['seed: 0 -> 1', ...]."""
+  """The differences of two configs that decide a run's numbers: ['seed: 0 -> 1', ...]. The
+  objective is first, and what only one objective has is last."""
   a, b = _fixed(old), _fixed(new)
   name = lambda k: k.removesuffix(' is given')
-  return [f'{name(k)}: {a.get(k)!r} -> {b.get(k)!r}' for k in a | b if a.get(k) != b.get(k)]
+  names = sorted(a | b, key=lambda k: (not (k in a and k in b), k != 'objective'))
+  return [f'{name(k)}: {a.get(k)!r} -> {b.get(k)!r}' for k in names if a.get(k) != b.get(k)]
 
 
 def _fixed(config: ConfigDict) -> dict[str, Any]:

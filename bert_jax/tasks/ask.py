@@ -70,6 +70,9 @@ class Ask(abc.ABC):
       raise InputError(f'{fault}; rename one, or give its values as a list.')
 
     def record(row):
+      nulls = [there[x] for x in self.fields if there[x] and row[there[x]] is None]
+      if nulls and not is_whole:
+        return InputError(f'the {" and ".join(nulls)} of this row is empty')
       held = {x: row[column] for x, column in there.items() if column and row[column] is not None}
       is_text = lambda x: x in self.fields and not isinstance(held[x], (list, dict))
       try:

@@ -15,8 +15,8 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from bert_jax.corpus.tokenized import spaced
-from bert_jax.errors import listed
-from bert_jax.text.values import finite_number
+from bert_jax.errors import listed, quoted
+from bert_jax.text.values import decimal_number, finite_number
 from bert_jax.tokenizers import Splitting, Tokenizer, WordPiece
 
 # The shares above which there is a warning: words that lose an accent, [UNK], words cut into
@@ -47,12 +47,21 @@ def about_examples(
 ) -> list[str]:
   """Warnings about labelled texts, the vocabulary and the splits. sources: {split: its Examples};
   texts: those of 'train'."""
-  sample, examples = ([text] for text in itertools.islice(texts, EXAMPLES)), sources['train']
+  sample, examples = [[text] for text in itertools.islice(texts, EXAMPLES)], sources['train']
   chosen = (part for i in spaced(len(examples.texts), RECORDS) for part in examples.texts[i])
   cuts = {'': pieces(chosen, tokenizer)}
-  out = about_accents(tokenizer, {'': sample}, cased(config))
+  out = about_numbers(text for (text,) in sample)
+  out += about_accents(tokenizer, {'': sample}, cased(config))
   out += about_vocabulary(config, tokenizer, cuts) + about_labels(config)
   return out + (about_copies(examples, sources['eval']) if 'eval' in sources else [])
+
+
+def about_numbers(texts: Iterable[str]) -> list[str]:
+  """A warning about texts that are numbers, as of another column of a table."""
+  texts = [*filter(str.strip, texts)]
+  if not texts or any(decimal_number(text)[0] is None for text in texts):
+    return []
+  return [f'all texts are numbers, such as {quoted(texts[0])}; name another column.']
 
 
 def about_copies(train: Any, evaluated: Any) -> list[str]:

@@ -117,7 +117,9 @@ def column(row: Row, name: str, where: str, advice: str = 'name one of these') -
   """The row's value in a column, see first_of, or an InputError with advice if there is none."""
   there = first_of(row, name) or first_of(row.no_text, name)  # a null is in no_text alone
   if there in row.no_text:
-    raise InputError(f'{where} has {row.no_text[there]} in column {there!r}; write a text there')
+    kind = row.no_text[there]
+    empty = ', "" if it is empty' * (kind == 'null')  # which pandas makes of an empty cell
+    raise InputError(f'{where} has {kind} in column {there!r}; write a text there{empty}')
   if there:
     return row[there]
   close = difflib.get_close_matches(name.split('|')[0], row, n=1)

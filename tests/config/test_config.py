@@ -246,6 +246,19 @@ def test_fingerprint_changes_with_what_decides_the_numbers_only():
   assert config.changes(base, other) == ['seed: 0 -> 7']
 
 
+def test_of_two_objectives_their_names_are_the_first_difference():
+  """And fields that one of them lacks are the last."""
+  two = ('table', 'seed=7 data.train=a'), ('ner', 'seed=5 data.train=a')
+  loaded = (
+    config.load(f'configs/finetune.py:task={task}', [f'--config.{x}' for x in fields.split()])
+    for task, fields in two
+  )
+  first, *others = config.changes(*loaded)
+  assert first == "objective: 'classification' -> 'tagging'"
+  lacking = ['None' in x for x in others]
+  assert 'seed: 7 -> 5' in others and lacking == sorted(lacking) and any(lacking)
+
+
 def test_defaults_and_pasts_are_values_that_their_fields_may_have():
   for name, field in ALL.items():
     allowed = None if field.by_step or name == 'objective' else field.allowed

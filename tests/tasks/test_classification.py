@@ -201,6 +201,14 @@ def test_each_score_has_that_of_the_commonest_answer(
   assert scores == pytest.approx(source.scores([{'gold': x, 'prediction': alike} for x in gold]))
 
 
+def test_sets_of_labels_are_compared_with_the_most_frequent_set(tmp_path, vocab, tokenizer):
+  """Which may have a label, though no label is held by most texts."""
+  held = ['a', 'a', 'a', 'ab', 'b', 'c', '', 'bc']
+  source = source_of(labelled(tmp_path, vocab, SEVERAL, labels=held), tokenizer)
+  assert source.baselines['subset_accuracy'] == (3 / 8, 'majority')
+  assert source.baselines['micro_f1'] == (0, 'majority')
+
+
 WEIGHTED = "table.class_weights=(('a',3.0),)"
 
 

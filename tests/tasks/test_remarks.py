@@ -133,6 +133,11 @@ def test_labels_are_counted_and_rare_ones_are_named(vocab, tmp_path, caplog):
   )
   assert any(x.startswith('labels: 0.5 4, ') and x.endswith(' and 2 more') for x in caplog.messages)
   assert about([f'{k}.5' for k in range(7)])[0].startswith('all 7 labels are numbers')
+  path.write_text('sentence\tlabel\n1,5\ta\n\tb\n0.25\tb\n3\ta\n')
+  wrong, *_ = remarks_on('configs/finetune.py', *settings)
+  assert wrong == "all texts are numbers, such as '1,5'; name another column."
+  with pytest.raises(InputError, match="label_column name 'label', 'label'; name different"):
+    remarks_on('configs/finetune.py', *settings, 'table.text_column=label')
   assert about(['a', 'b', 'a; b', 'b', 'a, c', 'a; b', 'a', 'a, c']) == [
     "classes that are several labels in one: 'a; b'; table.multi_label=true learns each by itself."
   ]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from ml_collections import ConfigDict
 
-from bert_jax.errors import InputError, quoted
+from bert_jax.errors import InputError, listed, quoted
 from bert_jax.field import Field, affecting, pairs_with_positive_numbers
 from bert_jax.tasks import labelled, remarks
 from bert_jax.tasks.ask import OfHead, texts_in
@@ -65,6 +65,9 @@ POOLED = {'cls': 'cls', 'pooled_mean': 'mean', 'late_mean': 'late'}
 def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
   table, weights, single = config.table, config.table.class_weights, not config.table.pair_column
   yield from labelled.rules(config)
+  columns = [x for x in (table.text_column, table.pair_column, table.label_column) if x]
+  twice = f'table.text_column, pair_column and label_column name {listed(columns)}'
+  yield len({*columns}) == len(columns), f'{twice}; name different columns.'
   advice = 'leave table.labels and table.class_weights empty and table.multi_label false'
   has_labels = table.labels or table.multi_label or weights
   yield not (table.regression and has_labels), f'table.regression has no label set; {advice}.'

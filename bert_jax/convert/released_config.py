@@ -43,10 +43,10 @@ def _as_exported(config, weights, limit):
   try:
     saved = {f'{block}.{k}': v for block in task.blocks for k, v in ours.get(block, {}).items()}
     # An export that lacks a field is older than it; a bare encoder's export records no task.
-    saved = {name: x for name, x in saved.items() if name not in task.training_fields}
     for name, value in (config_lib.pasts(task.fields) | saved if saved else {}).items():
       block, _, field = name.partition('.')
-      if field and field in fields[block] and field != 'labels':
+      is_there = field and field in fields[block] and field != 'labels'
+      if is_there and name not in task.training_fields:
         fields[block][field] = value
     longest = config.data.seq_length
     fields['data']['seq_length'] = min(ours.get('seq_length', longest), longest)

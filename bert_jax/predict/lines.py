@@ -2,8 +2,6 @@
 lists of at most CHUNK, which are answered together."""
 
 import itertools
-import os
-import pathlib
 import re
 import shlex
 import sys
@@ -60,7 +58,7 @@ def _rows(path, columns, counts, encoding):
     damaged.append((number(where), {}, InputError(f'{where}: {sentence}')))
 
   options = {'counts': counts, 'wrong': wrong, 'encoding': encoding}
-  is_pipe = not path or (os.path.exists(path) and pathlib.Path(path).is_fifo())
+  is_pipe = not path or Path(path).is_fifo()
   stream = tables.of_pipe(Path(path or STDIN), **options) if is_pipe else None
   for where, row in stream or tables.records(path, **options):
     yield from damaged

@@ -18,7 +18,6 @@ from bert_jax.text import encodings, files, tables
 
 CHUNK = 256  # lines that are answered together
 TAGGED = '.conll', '.conllu', '.iob'  # names of files that evaluations read
-STDIN = '/dev/stdin'
 AT_ONCE = 1 << 16  # bytes that are read from a stream at a time, at most
 
 
@@ -58,8 +57,8 @@ def _rows(path, columns, counts, encoding):
     damaged.append((number(where), {}, InputError(f'{where}: {sentence}')))
 
   options = {'counts': counts, 'wrong': wrong, 'encoding': encoding}
-  is_pipe = not path or Path(path).is_fifo()
-  stream = tables.of_pipe(Path(path or STDIN), **options) if is_pipe else None
+  is_pipe = not path or files.is_pipe(path)
+  stream = tables.of_pipe(Path(path or files.STDIN), **options) if is_pipe else None
   for where, row in stream or tables.records(path, **options):
     yield from damaged
     damaged.clear()
@@ -96,8 +95,9 @@ def watched(chunks: Iterator[list[bytes]], ask: Ask) -> Iterator[list[bytes]]:
   for number, chunk in enumerate(chunks):
     head = encodings.decode(chunk[0], Counter()) if chunk and not number else ''
     cells = [cell.strip(' "\r\n') for cell in re.split('[,;|\t]', head)]
-    columns = [tables.first_of(cells, f'{ask.spelt(x)}|{x}') for x in ask.fields]
-    if len(cells) > 1 and all(columns):
+    names = ask.cells or ask.fields
+    columns = [tables.first_of(cells, f'{ask.spelt(name)}|{name}') for name in names]
+    if len(cells) > 1 and columns and all(columns):
       fix = f'if it is the header of a CSV, add --columns {shlex.quote(",".join(columns))}'
       log.warning('the first line is answered as a text, %s; %s', quoted(head.strip()), fix)
     yield chunk

@@ -64,14 +64,16 @@ def beginning_of(config: ConfigDict, workdir: Path | str, weights: bool = True) 
 
 def check_sources(config: ConfigDict, begins: bool) -> None:
   """InputError unless the weights are there that a run starts from, if it begins, and learns from.
-  They are not read."""
-  names = ['init_from', 'resume_from'] * begins + ['teacher'] * teaching.has_teacher(config)
+  They are fetched and not read, so a shard may be missing."""
+  if begins and config.resume_from:
+    beginning_of(config, '')
+  names = ['init_from'] * begins + ['teacher'] * teaching.has_teacher(config)
   for name, source in ((name, config[name]) for name in names if config[name]):
     with about(f'config.{name}'):
       folder = hub.folder(source)
       if from_huggingface.is_model(folder):
         tensor_files.located(folder)
-      elif not [*saved_steps.newest_first(folder / 'checkpoints')]:
+      elif next(saved_steps.newest_first(folder / 'checkpoints'), None) is None:
         raise InputError(f'{folder} holds no checkpoint; train it first.')
   if begins and (spec := teaching.described(config)):
     with about('config.teacher'):

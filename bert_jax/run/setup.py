@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bert_jax import buckets, files, hosts, models, sharding, step
 from bert_jax import config as config_lib
-from bert_jax import files, hosts, models, sharding, step
 from bert_jax.command_line import aside
 from bert_jax.errors import log
 from bert_jax.run import evaluation, initialization, speed, spikes, stopping, tally
@@ -132,7 +132,8 @@ def check_newest(inputs: Inputs) -> None:
   """Raises Busy if another run has saved a checkpoint before this one held the lock, and InputError
   if not all processes see the workdir, in which the first has made it."""
   hosts.wait('locked')
-  hosts.exists(inputs.workdir / lock.NAME)  # none in a bucket, which all see
+  if not buckets.mounted(inputs.workdir):  # there no other machine sees a file that is open
+    hosts.exists(inputs.workdir / lock.NAME)  # none in a bucket, which all see
   then = inputs.beginning.meta if inputs.in_workdir else None
   now = checkpoint.newest_meta(inputs.workdir)
   if (now and now['seal']) != (then and then['seal']):

@@ -82,13 +82,13 @@ def decimal_commas(config: ConfigDict, columns: Iterable[str], name: str) -> boo
 
 class Problems:
   """The faults in the data of one split, and its counts of records, tokens and so on.
-  counts: {what is counted: number}; readers increase it, too. places: {kind of fault: the first
-  places where it was met}. skip: leave out records that cannot be used, instead of an error.
-  encoding: of the files, as data.text_encoding."""
+  counts: {what is counted: number}; readers increase it, too. read: those of reading alone.
+  places: {kind of fault: the first places where it was met}. skip: leave out records that cannot
+  be used, instead of an error. encoding: of the files, as data.text_encoding."""
 
   def __init__(self, split: str, skip: bool = False, encoding: str = ''):
     self.split, self.skip, self.encoding = split, skip, encoding
-    self.counts, self.places = Counter(), defaultdict(list)
+    self.counts, self.read, self.places = Counter(), Counter(), defaultdict(list)
     self.lines = functools.partial(files.lines, counts=self.counts, encoding=encoding)
     self.ids = set()  # of the first REMEMBERED records that could be read
     self.cause, self.left_out = '', 0  # why the first record was left out; how many were
@@ -113,6 +113,7 @@ class Problems:
 
   def chosen(self, examples: Sequence, number: int) -> Sequence:
     """All examples or, in training, `number` of them (0: all), the same ones for every seed."""
+    self.read = Counter(self.counts)
     if self.split != 'train' or not 0 < number < len(examples):
       return examples
     keep = np.random.default_rng(0).permutation(len(examples))[:number]
@@ -209,7 +210,7 @@ class Problems:
 
   def log(self, source: Examples | None = None, told: Mapping[str, int] | None = None) -> None:
     """Logs how many rows the examples of `source` take, and all counts, with places of faults.
-    told: the counts of the split that this one was held out of, if it was."""
+    told: what was read (`read`) of the split that this one was held out of, if it was."""
     if source is not None:
       number, rows = len(source.texts), len(source)
       each, fill = number / max(1, rows), 100 * source.fill

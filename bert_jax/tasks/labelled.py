@@ -164,7 +164,7 @@ def sources_of(
         examples = problems.chosen(list(read(config, split, problems)), config.task.train_examples)
       out[split] = rows(config, tokenizer, examples, problems)
       problems.log(out[split], told)
-      told = None if config.data.eval else problems.counts
+      told = None if config.data.eval else problems.read
     return out
 
   return sources

@@ -6,6 +6,7 @@ What can be repaired (invalid UTF-8) is repaired and counted; anything else wron
 that says where.
 """
 
+import contextlib
 import errno
 import glob
 import gzip
@@ -20,6 +21,7 @@ from bert_jax.errors import InputError
 from bert_jax.files import Path, read_bytes
 from bert_jax.text import documentation_tasks, encodings, values
 
+STDIN = '/dev/stdin'
 RECORDS = '.parquet', '.arrow', '.feather'  # suffixes of files that hold records and no lines
 SHARD = re.compile(r'-\d{5}-of-\d{5}')  # in the name of a file that is one of several
 
@@ -55,6 +57,13 @@ def exists(path: str | Path) -> bool:
     if error.errno != errno.ENAMETOOLONG:
       raise
     return False
+
+
+def is_pipe(path: str) -> bool:
+  """Whether a path is a pipe's, as the shell makes for <(COMMAND)."""
+  with contextlib.suppress(OSError, ValueError):
+    return Path(path).expanduser().is_fifo()
+  return False
 
 
 def expand(spec: str) -> list[Path]:
@@ -118,7 +127,9 @@ def raw_lines(path: Path, cut: int = 0, encoding: str = '') -> Iterator[tuple[in
     fault = f'{path} is a table, and lines are read here'
     raise InputError(f'{fault}; name a text file or its --columns')
   try:
-    with path.open('rb', 1 << 16) as disk:
+    is_stdin = str(path) == STDIN  # which may be a socket, or read already in part
+    source = contextlib.nullcontext(sys.stdin.buffer) if is_stdin else path.open('rb', 1 << 16)
+    with source as disk:
       about, is_pipe = path.stat(), not disk.seekable()
       at, identity = (lambda: 0) if is_pipe else disk.tell, (about.st_size, about.st_mtime_ns)
       sample = lambda line: [line] if is_pipe else encodings.sampled(path, opener, identity)

@@ -91,7 +91,7 @@ def _plain(table, name):
 
 def like(frame: Any, rows: Sequence[Mapping[str, Any]]) -> Any:
   """A DataFrame of the class of `frame`, with its index if it has one, of these rows. A dict in a
-  row becomes columns NAME.KEY, as in a table that is read (tables.py)."""
+  row becomes columns NAME.KEY."""
   rows = [_flat(row) for row in rows]
   columns = dict.fromkeys(column for row in rows for column in row)
   values = {column: [row.get(column) for row in rows] for column in columns}
@@ -103,7 +103,7 @@ def _flat(row):
   """A row with each dict {key: value} in it as the values NAME.KEY."""
   out = {}
   for name, x in row.items():
-    out |= {f'{name}.{key}': y for key, y in x.items()} if isinstance(x, dict) else {name: x}
+    out |= {f'{name}.{key}': y for key, y in x.items()} if x and isinstance(x, dict) else {name: x}
   return out
 
 

@@ -91,12 +91,8 @@ def records(
       for number, row in rows:
         yield f'{path.name}:{number}', row
 
-  before = counts['records']
-  for where, row in itertools.chain.from_iterable(of_part(part) for _, part in files.parts(spec)):
-    counts['records'] += 1
-    yield where, row
-  if counts['records'] == before:
-    raise InputError(f'{spec} holds no records, at most a header; give a file with at least one')
+  rows = itertools.chain.from_iterable(of_part(part) for _, part in files.parts(spec))
+  yield from _counted(spec, rows, counts)
 
 
 def of_pipe(
@@ -104,8 +100,18 @@ def of_pipe(
 ) -> Iterator[tuple[str, Row]]:
   """Yields what `records` does of CSV from a pipe or stdin, which has no name and is read once."""
   cells = _cells(path, ',', lines(path, counts, encoding), (), counts)
-  for number, row in _named(path, *cells, (), counts, wrong):
-    yield f'{path.name}:{number}', row
+  rows = _named(path, *cells, (), counts, wrong)
+  yield from _counted(path, ((f'{path.name}:{number}', row) for number, row in rows), counts)
+
+
+def _counted(spec, rows, counts):
+  """The rows, which are counted; InputError if there is none."""
+  before = counts['records']
+  for each in rows:
+    counts['records'] += 1
+    yield each
+  if counts['records'] == before:
+    raise InputError(f'{spec} holds no records, at most a header; give a file with at least one')
 
 
 def first_of(names: Container[str], spellings: str) -> str:
@@ -244,7 +250,7 @@ def fields(row: Row, name: str) -> Row:
 
 def text_of(value: Any) -> str:
   """A value as text: itself, or JSON; a date or the like as Python prints it, without a midnight,
-  which pandas leaves out of a CSV of dates."""
+  which pandas leaves out of the CSV of a column that has no other time."""
   if isinstance(value, datetime.datetime):
     return str(value).removesuffix(' 00:00:00')
   is_json = isinstance(value, (int, float, list, dict))

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import sys
+import threading
 import types
 from collections import Counter
 from pathlib import Path
@@ -296,16 +297,30 @@ def test_a_pipe_with_columns_is_csv(monkeypatch, is_stdin):
   reads, writes = os.pipe()
   os.write(writes, 'nr;body\n7;"Grüße;\nriver"\n;\n8\n'.encode('cp1252'))
   os.close(writes)
-  monkeypatch.setattr(lines, 'STDIN', f'/dev/fd/{reads}')
-  (rows,) = lines.chunks_of('' if is_stdin else lines.STDIN, ['body'], counts := Counter())
+  monkeypatch.setattr(sys, 'stdin', os.fdopen(reads) if is_stdin else None)
+  path = '' if is_stdin else f'/dev/fd/{reads}'
+  (rows,) = lines.chunks_of(path, ['body'], counts := Counter())
   assert rows[0] == (2, {'nr': '7', 'body': 'Grüße;\nriver'}, ('Grüße;\nriver',))
   assert rows[1][0] == 5 and '1 columns where 2 are expected' in str(rows[1][2])
   assert len(rows) == 2 and counts['rows without a value (left out)'] == 1
-  os.close(reads)
+  if not is_stdin:
+    os.close(reads)
+
+
+@pytest.mark.parametrize('content, fault', [('nr;body\n', 'no records'), ('', 'is empty')])
+def test_a_pipe_without_rows_is_told(tmp_path, content, fault):
+  os.mkfifo(pipe := tmp_path / 'pipe')
+  writer = threading.Thread(target=pipe.write_text, args=(content,))
+  writer.start()
+  with pytest.raises(InputError, match=f'{pipe} .*{fault}'):
+    lines.chunks_of(str(pipe), ['body'], Counter())
+  writer.join()
 
 
 def test_a_header_among_lines_is_named(caplog):
-  ask = types.SimpleNamespace(fields=('text', 'pair'), spelt={'text': 'a b', 'pair': 'c'}.get)
+  ask = types.SimpleNamespace(
+    fields=('text', 'pair'), cells=(), spelt={'text': 'a b', 'pair': 'c'}.get
+  )
   for head, is_header in ('nr;"a b";c', 1), ('pair\ttext', 1), ('a b;d', 0), ('c', 0), ('', 0):
     caplog.clear()
     chunks = [[f'{head}\r\n'.encode(), b'a b;c'], [b'a b;c']]

@@ -386,20 +386,25 @@ def test_faulty_rows_stop_the_run_or_are_counted_and_named(tmp_path, vocab, toke
 def test_faults_are_told_of_each_file_and_once_of_a_held_out_share(
   tmp_path, vocab, tokenizer, caplog
 ):
-  files = {'train.tsv': ['', *WORDS[:8], ' '.join(WORDS)], 'dev.tsv': [*WORDS[:9], '']}
+  long = [' '.join(WORDS[k:] + WORDS[:k]) for k in range(4)]
+  files = {'train.tsv': ['', *WORDS[:8], *long], 'dev.tsv': [*WORDS[:9], '']}
   for name, texts in files.items():
     rows = (f'{text}\t{i % 2}\n' for i, text in enumerate(texts))
     (tmp_path / name).write_text('sentence\tlabel\n' + ''.join(rows))
   caplog.set_level('INFO', 'bert_jax')
   train = tmp_path / 'train.tsv'
   both = finetune(vocab, train, evaluation=tmp_path / 'dev.tsv')
-  share = finetune(vocab, train, 'data.eval=', 'table.eval_share=0.3', 'task.max_length=8')
+  share = finetune(vocab, train, 'data.eval=', 'table.eval_share=0.45', 'task.max_length=8')
   for config, told in (both, ['2', '11']), (share, ['2']):
     caplog.clear()
     config = classification.resolve(config)
-    classification.sources(config, tokenizer)
+    sources = classification.sources(config, tokenizer)
     assert re.findall(r'1 empty texts \(kept\) \(\w+.tsv:(\d+)\)', caplog.text) == told
     assert caplog.text.count('1 files') == len(told)
+  # Of the long texts as many are cut in one part as in the other, and both say so.
+  cut = [sum(len(x.texts[0].split()) > 6 for x in part.examples) for part in sources.values()]
+  said = re.findall(r'(train|eval): .*?(\d+) examples cut', caplog.text)
+  assert said == [('train', str(cut[0])), ('eval', str(cut[1]))] and cut == [2, 2]
 
 
 @pytest.mark.parametrize('task, none', [('sst2', -1), ('stsb', -1.0)])

@@ -7,7 +7,7 @@ from ml_collections import ConfigDict
 
 from bert_jax.errors import InputError, listed, quoted
 from bert_jax.field import Field, affecting, pairs_with_positive_numbers
-from bert_jax.tasks import labelled, remarks
+from bert_jax.tasks import labelled, remarks, teaching
 from bert_jax.tasks.ask import OfHead, texts_in
 from bert_jax.tasks.classification import label_sets, linear, prepared, task
 from bert_jax.tasks.classification.reading import Example
@@ -65,9 +65,6 @@ POOLED = {'cls': 'cls', 'pooled_mean': 'mean', 'late_mean': 'late'}
 def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
   table, weights, single = config.table, config.table.class_weights, not config.table.pair_column
   yield from labelled.rules(config)
-  columns = [x for x in (table.text_column, table.pair_column, table.label_column) if x]
-  twice = f'table.text_column, pair_column and label_column name {listed(columns)}'
-  yield len({*columns}) == len(columns), f'{twice}; name different columns.'
   advice = 'leave table.labels and table.class_weights empty and table.multi_label false'
   has_labels = table.labels or table.multi_label or weights
   yield not (table.regression and has_labels), f'table.regression has no label set; {advice}.'
@@ -91,6 +88,14 @@ def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
     yield two, f'{less} holds less than two of task.max_length {window}; {advice}.'
     few = f'{less} has {most}; set data.examples_per_row={most} or more.'
     yield not two or config.data.examples_per_row >= most, few
+
+
+def rules_to_begin(config: ConfigDict) -> Iterator[tuple[Any, str]]:
+  yield from teaching.rules_to_begin(config)
+  names = (config.table[f'{name}_column'] for name in ('text', 'pair', 'label'))
+  columns = [name for name in names if name]
+  twice = f'table.text_column, pair_column and label_column name {listed(columns)}'
+  yield len({*columns}) == len(columns), f'{twice}; name different columns.'
 
 
 def main_metric(config: ConfigDict) -> str:
@@ -222,6 +227,7 @@ CLASSIFICATION = labelled.family(
   main_metric=main_metric,
   fields=FIELDS,
   rules=rules,
+  rules_to_begin=rules_to_begin,
   predictions={name: Prediction(ask, lacks=LACKS) for name, ask in ASKS.items()},
   heads=(
     Head('ForSequenceClassification', PARTS, 'text-classification'),

@@ -174,7 +174,7 @@ def check_files(runs: Sequence[Run], root: Path) -> None:
             text_files.expand(part)
     with about(run.folder):
       run_tokenizer.check_path(config)
-      begins = not [*saved_steps.newest_first(root / run.folder / 'checkpoints')]
+      begins = next(saved_steps.newest_first(root / run.folder / 'checkpoints'), None) is None
       named = config.init_from, config.resume_from, config.get('teacher'), begins
       if named not in known:
         initialization.check_sources(config, begins)

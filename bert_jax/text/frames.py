@@ -103,7 +103,7 @@ def _flat(row):
   """A row with each dict {key: value} in it as the values NAME.KEY."""
   out = {}
   for name, x in row.items():
-    out |= {f'{name}.{key}': y for key, y in x.items()} if x and isinstance(x, dict) else {name: x}
+    out |= {f'{name}.{key}': y for key, y in x.items()} if isinstance(x, dict) and x else {name: x}
   return out
 
 

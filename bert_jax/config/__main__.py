@@ -2,7 +2,7 @@
 
 python -m bert_jax.config | less
 python -m bert_jax.config --find rate
-python -m bert_jax.config configs/pretrain.py:size=tiny --config.seed=1 [--tpus 16]
+python -m bert_jax.config configs/pretrain.py:size=tiny --config.seed=1 [--find rate] [--tpus 16]
 
 Values that differ from the objective's default are marked; values that change by step are listed,
 and what keeps a new run from beginning.
@@ -11,13 +11,13 @@ and what keeps a new run from beginning.
 import argparse
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ml_collections import ConfigDict
 
 from bert_jax import sharding
 from bert_jax.command_line import command_line, command_parser
-from bert_jax.config import SHARED, defaults, flatten, load, timeline_of, why_none_begins
+from bert_jax.config import ALL, SHARED, defaults, flatten, load, timeline_of, why_none_begins
 from bert_jax.errors import InputError
 from bert_jax.field import Field
 from bert_jax.tasks import TASKS
@@ -29,22 +29,29 @@ def table(words: str = '') -> str:
   """All fields as text, or those with all the words in name, choices or meaning; InputError if
   none. A field that several objectives have alike stands once, below their names."""
   owners: dict[str, list[str]] = {}
-  wanted = lambda *field: all(word in _said(*field).lower() for word in words.lower().split())
   for task in TASKS.values():
-    for entry in (_entry(*x) for x in task.fields.items() if wanted(*x)):
-      owners.setdefault(entry, []).append(task.name)
-  blocks = {'': [_entry(*x) for x in SHARED.items() if wanted(*x)]}
+    for name in _found(words, task.fields):
+      owners.setdefault(_entry(name, task.fields[name]), []).append(task.name)
+  blocks = {'': [_entry(name, SHARED[name]) for name in _found(words, SHARED)]}
   for entry, names in owners.items():
     blocks.setdefault(_filled(f'-- objective={" | ".join(names)}', 4), []).append(entry)
   if not (parts := [x for title, some in blocks.items() for x in (title, *some) if some and x]):
-    fault = f'no field has {words!r} in its name, choices or meaning'
-    raise InputError(f'{fault}; without --find all are shown.')
+    raise _none_found(words)
   return '\n'.join(parts)
 
 
-def _said(name: str, field: Field) -> str:
-  choices = field.allowed if isinstance(field.allowed, tuple) else ()
-  return ' '.join((name, *choices, field.meaning))
+def _found(words: str, fields: Mapping[str, Field]) -> list[str]:
+  """The names of the fields that have all the words in name, choices or meaning."""
+  said = {}
+  for name, field in fields.items():
+    choices = field.allowed if isinstance(field.allowed, tuple) else ()
+    said[name] = ' '.join((name, *choices, field.meaning)).lower()
+  return [name for name, text in said.items() if all(x in text for x in words.lower().split())]
+
+
+def _none_found(words: str) -> InputError:
+  fault = f'no field has {words!r} in its name, choices or meaning'
+  return InputError(f'{fault}; without --find all are shown.')
 
 
 def _entry(name: str, field: Field) -> str:
@@ -57,11 +64,15 @@ def _entry(name: str, field: Field) -> str:
   return _filled('  '.join(facts), 8) + '\n' + _filled('    ' + field.meaning, 4)
 
 
-def lines(config: ConfigDict, tpus: int = 0) -> Iterator[str]:
-  """`name=value  # not DEFAULT` for each field; then the values that change during the run, how it
-  divides over so many TPUs, and why no new run begins with it, if so."""
-  usual = flatten(defaults(config.objective))
-  for name, value in flatten(config).items():
+def lines(config: ConfigDict, tpus: int = 0, words: str = '') -> Iterator[str]:
+  """`name=value  # not DEFAULT` for each field that has the words, see table; then the values that
+  change during the run, how it divides over so many TPUs, and why no new run begins with it, if
+  so."""
+  usual, values = flatten(defaults(config.objective)), flatten(config)
+  if not (found := _found(words, {name: ALL[name] for name in values})):
+    raise _none_found(words)
+  for name in found:
+    value = values[name]
     differs = value != usual[name] and name != 'objective'
     yield _filled(f'{name}={value!r}' + f'  # not {usual[name]!r}' * differs, 4)
   for change in timeline_of(config).changes() if config.steps else ():
@@ -81,7 +92,7 @@ def shown(args: argparse.Namespace, overrides: Sequence[str]) -> str:
   if not args.config:
     return table(args.find)
   tpus = _number(args.tpus) if args.tpus else 0
-  return '\n'.join(lines(load(args.config, overrides), tpus))
+  return '\n'.join(lines(load(args.config, overrides), tpus, args.find))
 
 
 def _number(tpus: str) -> int:

@@ -40,9 +40,11 @@ class ModelConfig:
   # fmt: off
   vocab_size: int = setting(30522, 'pieces in the vocabulary', '[5, inf)',
     affects={'vocabulary', 'model', 'weights'})
-  hidden_size: int = setting(768, 'width of the residual stream', '[1, inf)')
-  num_hidden_layers: int = setting(12, 'blocks', '[1, inf)')
-  num_attention_heads: int = setting(12, 'heads per block, see attention_head_size', '[1, inf)')
+  hidden_size: int = setting(768, 'width of the residual stream (elsewhere: d_model, dim, n_embd)',
+    '[1, inf)')
+  num_hidden_layers: int = setting(12, 'blocks (elsewhere: layers, n_layers, n_layer)', '[1, inf)')
+  num_attention_heads: int = setting(12, 'heads per block, see attention_head_size '
+    '(elsewhere: heads, num_heads, n_heads, n_head)', '[1, inf)')
   intermediate_size: int = setting(3072, 'width of the feed-forward layer', '[1, inf)')
   max_position_embeddings: int = setting(512, 'longest row the position table covers', '[1, inf)')
   type_vocab_size: int = setting(2, 'token types (2: by text; 1: for both); 0: none', '[0, inf)')

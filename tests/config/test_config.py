@@ -23,6 +23,9 @@ from bert_jax.tasks.record import records
   [
     ('--config.model.hiden_size=64', "'model.hiden_size'; did you mean 'model.hidden_size'"),
     ('--config.model.num_layers=4', "did you mean 'model.num_hidden_layers'"),
+    ('--config.model.num_heads=4', "did you mean 'model.num_attention_heads'"),
+    ('--config.model.n_layers=4', "did you mean 'model.num_hidden_layers'"),
+    ('--config.model.d_model=4', "did you mean 'model.hidden_size'"),
     ('--config.masking_rate=0.3', "'masking_rate'; did you mean 'masking.masked_lm_prob'"),
     ('--config.masking.mask_ratio=0.3', "did you mean 'masking.masked_lm_prob'"),
     ('--config.optimizer.lr=1', "did you mean 'optimizer.learning_rate'"),
@@ -304,6 +307,16 @@ def test_a_word_finds_fields_by_their_names_choices_and_meanings(word, name):
   assert any(name in line for line in lines) and len(lines) < 20
   with refused(f"no field has '{word}s and' in its name, choices or meaning; without --find"):
     __main__.table(f'{word}s and')
+
+
+def test_a_word_finds_fields_of_one_config_with_their_values():
+  args = argparse.Namespace(config='configs/pretrain.py', tpus='', find='masked share')
+  lines = __main__.shown(args, ['--config.masking.masked_lm_prob=0.3']).splitlines()
+  fields = [line for line in lines if line[0] != '#']
+  assert fields == ['eval_masking.masked_lm_prob=0.15', 'masking.masked_lm_prob=0.3  # not 0.15']
+  args.find = 'language_model.kind'  # of another objective
+  with refused("no field has 'language_model.kind' in its name"):
+    __main__.shown(args, [])
 
 
 def test_code_that_reads_a_field_of_no_table_is_told_where_fields_are_added():

@@ -459,6 +459,12 @@ def test_a_sweep_joins_the_earlier_one_in_its_folder(tmp_path, capsys, caplog, m
   (root / 'sweep.json').write_text(json.dumps(again | {'baseline': 'batch_size=16'}))
   assert joined('batch_size=8', '--baseline', '')['baseline'] == 'baseline'
   assert 'keeps its baseline' not in caplog.text
+  assert 'has runs of' not in caplog.text
+  specs = {name: run | {'spec': 'slip.py'} for name, run in again['runs'].items()}
+  (root / 'sweep.json').write_text(json.dumps(again | {'runs': specs}))
+  joined('optimizer.beta2=0.9')
+  assert f'{root} has runs of slip.py too: a report has' in caplog.text
+  (root / 'sweep.json').write_text(json.dumps(again | {'baseline': 'baseline'}))
   monkeypatch.setattr(sweep, 'show', lambda *_: None)
   command = f'--config {PRETRAIN} --workdir {root} --seeds 1 --vary optimizer.beta1=0.8 --dry-run'
   _, _, said = swept(capsys, *command.split())

@@ -139,6 +139,9 @@ def content_of(
   kept = before if before and args.baseline is None else baseline
   if baseline and kept != baseline:
     log.warning('%s keeps its baseline, %s (report --baseline names another)', root, kept)
+  if others := sorted({run.spec for run in begun.values()} - {run.spec for run in runs}):
+    meant = 'a report has the arms of all; another --workdir keeps them apart'
+    log.warning('%s has runs of %s too: %s', root, ', '.join(others), meant)
   both = {name: run._asdict() for name, run in begun.items()} | now
   return {'config': args.config, 'baseline': kept, 'runs': both}
 

@@ -777,7 +777,7 @@ def test_weights_that_are_missing_are_told_before_the_first_run(tmp_path, monkey
     (f'init_from=,{released}', 'released has no model.safetensors, no pytorch_model.bin'),
     (f'teacher=,{tmp_path}/none', 'none holds no run and no model'),
     (f'teacher=,{tmp_path}/none.py', 'none.py does not exist'),
-    (f'resume_from=,{run}', 'run holds no checkpoint; train it first'),
+    (f'resume_from=,{run}', 'run has no checkpoint; train it first'),
   ):
     code, _, log = swept(capsys, *command, vary)
     assert code == 2 and said in log and f'config.{vary.partition("=")[0]}' in log, log

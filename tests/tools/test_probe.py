@@ -191,7 +191,7 @@ def test_a_long_probe_says_how_far_it_is_where_no_bar_is_seen(
       probe_layers.attention(model, some)
     for said in (
       'layers: 4 of 5 sentences, about 00:0',
-      'masked pieces: 2 of 3 x 2 sentences, about 00:0',
+      'masked pieces: 2 of 3 batches, about 00:0',
       'attention: 1 of 5 sentences, about 00:0',
     ):
       assert caplog.text.count(said) == least, caplog.text

@@ -791,7 +791,7 @@ def test_labels_are_for_people(tmp_path, no_pictures):
     (tmp_path / name / 'metrics.jsonl').unlink()
   said = [x for x in report.read(tmp_path).remarks if 'lost' in x]
   assert said == [
-    f'{tmp_path}/lost,seed=0 and 1 more of its arm failed: nan at step 3',
+    f'{tmp_path}/lost,seed=0 and 1 more of its arm failed, the first with: nan at step 3',
     f'{tmp_path}/lost,seed=2 failed: no space',
   ]
   assert made(tmp_path)['table.tex'].startswith('% Needs \\usepackage{booktabs}.\n')

@@ -39,7 +39,7 @@ def logs_of(
   ask: Any = model.ask('perplexity')
   model, outputs = ask.model, ask.model.compiled(ask.outputs)
   problems, out = RecordProblems(), []
-  for at in progress(range(0, len(ids), AT_ONCE), name, f'x {AT_ONCE} sentences'):
+  for at in progress(range(0, len(ids), AT_ONCE), name, 'batches'):
     part = ids[at : at + AT_ONCE]
     examples = TokenScores(model, part, part, problems)
     logs = dict(examples.logs(model.outputs(outputs, examples))) if examples.texts else {}

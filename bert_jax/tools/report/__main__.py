@@ -94,7 +94,8 @@ def main(argv: Sequence[str] | None = None) -> None:
       picture(report, args.picture)
     # Last, since the program that reads it may end first (| head).
     every = tables.overview(report)
-    print(pages.markdown_table(every) + every.dashes if args.table else table(report))
+    overall = '\n'.join(filter(None, [pages.markdown_table(every), every.dashes]))
+    print(overall if args.table else table(report))
     for remark in report.remarks if args.table else ():
       log.warning('%s', remark)
     log.info('written to %s: %s', out, ', '.join(written))

@@ -154,13 +154,14 @@ def planned_in(folders: Iterable[Path | str]) -> tuple[dict[Path, str], list[str
         alike[sweep.runs[name].arm, text].append((folder / name, x.error))
     for (first, error), *others in alike.values():
       more = f' and {len(others)} more of its arm' if others else ''
-      remarks.append(f'{first}{more} failed: {error}')
+      differ = ', the first with' * any(x != error for _, x in others)
+      remarks.append(f'{first}{more} failed{differ}: {error}')
       failed += [first, *(path for path, _ in others)]
     begun = lambda path: any(files.exists(path / x) for x in (records.FACTS, records.METRICS))
     there = {name: begun(folder / name) for name, x in ended if x.state != 'failed'}
-    if missing := [name for name, is_there in there.items() if not is_there]:
-      more = f' and {len(missing) - 1} more' if len(missing) > 1 else ''
-      remarks.append(f'{folder}: planned and without results: {missing[0]}{more}')
+    if empty := [name for name, is_there in there.items() if not is_there]:
+      more = f' and {len(empty) - 1} more' if len(empty) > 1 else ''
+      remarks.append(f'{folder}: planned and without results: {empty[0]}{more}')
   return baselines, remarks, failed
 
 

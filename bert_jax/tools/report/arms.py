@@ -5,12 +5,12 @@ import hashlib
 import os
 import re
 import statistics
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from bert_jax import config as config_lib
-from bert_jax import files, tokenizers
+from bert_jax import tokenizers
 from bert_jax.files import Path
 from bert_jax.metrics import CROSS_ENTROPIES
 from bert_jax.tasks import TASKS
@@ -87,22 +87,6 @@ def without_copies(runs: Sequence[Run]) -> tuple[list[Run], dict[Path, Path]]:
   return [run for run in runs if run.path not in copies], copies
 
 
-def unfinished(runs: Sequence[Run]) -> dict[Path, str]:
-  """{path: how far it has come} of the runs that ended before their last step. Runs of earlier
-  versions have no summary: with `epochs`, the last step is the furthest of `runs`."""
-  out, furthest = {}, max((run.measured_step() for run in runs), default=0)
-  for run in runs:
-    steps = run.fields.get('steps')
-    goes_on = not run.summary.has_ended
-    if not run.summary.state:
-      goes_on = not run.fields.get('eval.patience') and run.measured_step() < (steps or furthest)
-    if goes_on:
-      last, end = run.last_step(), steps or 'its epochs'
-      where = 'not evaluated at its end' if last == end else f'at step {last} of {end}'
-      out[run.path] = f'unfinished: {where}'
-  return out
-
-
 def values_of(runs: Iterable[Run], metric: str) -> dict[int, float]:
   """The final values of a metric, {seed: value}; runs of one seed are averaged."""
   by_seed = collections.defaultdict(list)
@@ -135,68 +119,6 @@ def examples(runs: Iterable[Run], metric: str) -> int:
 def lengths(arms: Iterable[Arm], metric: str) -> list[str]:
   """The buckets of length that occur in some arms, shortest first."""
   return list(by_length((run for arm in arms for run in arm.runs), metric))
-
-
-def planned_in(folders: Iterable[Path | str]) -> tuple[dict[Path, str], list[str], list[Path]]:
-  """({folder: name of its baseline}, remarks on runs that failed or have nothing, the runs that
-  failed) of the sweeps in and below folders. What ended several runs of an arm is said once."""
-  baselines, remarks, failed = {}, [], []
-  found = (x for folder in map(Path, folders) for x in sorted(folder.rglob(records.SWEEP)))
-  for folder in dict.fromkeys(path.parent for path in found):
-    if (sweep := records.read_sweep(folder)) is None:
-      continue
-    baselines[folder] = sweep.baseline
-    remarks += sweep.faults
-    ended, alike = sweep.ended.items(), collections.defaultdict(list)
-    for name, x in ended:
-      if x.state == 'failed':
-        text = re.sub(r'\d+', '', x.error)  # steps, rows and seeds
-        alike[sweep.runs[name].arm, text].append((folder / name, x.error))
-    for (first, error), *others in alike.values():
-      more = f' and {len(others)} more of its arm' if others else ''
-      differ = ', the first with' * any(x != error for _, x in others)
-      remarks.append(f'{first}{more} failed{differ}: {error}')
-      failed += [first, *(path for path, _ in others)]
-    begun = lambda path: any(files.exists(path / x) for x in (records.FACTS, records.METRICS))
-    there = {name: begun(folder / name) for name, x in ended if x.state != 'failed'}
-    if empty := [name for name, is_there in there.items() if not is_there]:
-      more = f' and {len(empty) - 1} more' if len(empty) > 1 else ''
-      remarks.append(f'{folder}: planned and without results: {empty[0]}{more}')
-  return baselines, remarks, failed
-
-
-def missing(
-  runs: Sequence[Run], arms: Mapping[Path, Arm], shown: Collection[Path]
-) -> dict[str, tuple[int, int]]:
-  """{label: (runs that are not shown, runs)} of the arms that lack some, in the folders of the runs
-  of a table: of runs with metrics, {path: its arm}, and of those that a sweep has planned."""
-  folders = dict.fromkeys(run.path.parent for run in runs)
-  labels = {path: arm.label for path, arm in arms.items() if path.parent in folders}
-  for folder in folders:
-    plan = records.read_sweep(folder)
-    planned = {folder / name: run.arm for name, run in plan.runs.items()} if plan else {}
-    called = {arm: labels[path] for path, arm in planned.items() if path in labels}
-    labels = {path: called.get(arm, arm) for path, arm in planned.items()} | labels
-  every = collections.Counter(labels.values())
-  lacking = collections.Counter(label for path, label in labels.items() if path not in shown)
-  return {label: (count, every[label]) for label, count in lacking.items()}
-
-
-def remarks_on(
-  runs: Iterable[Run], status: Mapping[Path, str], arms: Mapping[Path, Arm]
-) -> list[str]:
-  """Sentences on the runs that have a status, {path: status}. What several runs of an arm have in
-  common is said once, with their seeds. arms: {path: the arm of a run that counts}."""
-  together = collections.defaultdict(list)
-  for run in (run for run in runs if run.path in status):
-    arm = arms.get(run.path)
-    name = f'{run.fields["objective"]}: {arm.label}' if arm else str(run.path)
-    together[name, status[run.path]].append(run)
-  out = []
-  for (name, why), some in together.items():
-    seeds = ', '.join(str(run.fields.get('seed', 0)) for run in some)
-    out.append(f'{name}, seeds {seeds}: {why}' if some[1:] else f'{some[0].path}: {why}')
-  return out
 
 
 def values_in(runs: Sequence[Run], name: str) -> list[Any]:

@@ -16,6 +16,7 @@ from bert_jax.files import Path
 from bert_jax.metrics import LOSSES, Level, own_levels
 from bert_jax.tasks import TASKS
 from bert_jax.tools.report import arms as report_arms
+from bert_jax.tools.report import missing_runs
 from bert_jax.tools.report.arms import Arm
 from bert_jax.tools.report.statistics import Difference, differences, interval, step_of, top_of
 from bert_jax.workdir.recorded import Run
@@ -140,7 +141,7 @@ def report(
   folders = list(map(Path, folders))
   counted, copies = report_arms.without_copies(runs)
   status = {path: f'a copy of {first}: counted once' for path, first in copies.items()}
-  baselines, planned, failed = report_arms.planned_in(folders)
+  baselines, planned, failed = missing_runs.planned_in(folders)
   is_said = tuple(f'{path} ' for path in failed)
   remarks = [*planned, *(x for x in remarks if not x.startswith(is_said))]
   panels, fields, arm_of = [], {}, {}
@@ -152,7 +153,7 @@ def report(
   for objective, some in itertools.groupby(sorted(counted, key=of), of):
     arms = report_arms.arms_of(some := list(some), words)
     for arm in arms:
-      status |= report_arms.unfinished(arm.runs)
+      status |= missing_runs.unfinished(arm.runs)
     arm_of |= {run.path: arm for arm in arms for run in arm.runs}
     unused -= _rename(arms, renamed)
     called |= {name for arm in arms for name in (*arm.names, arm.label)}
@@ -170,7 +171,7 @@ def report(
   panels.sort(key=lambda panel: min(map(place, panel.runs)))
   shown = {*copies, *(run.path for panel in panels for run in panel.runs)}
   for panel in panels:
-    panel.missing = report_arms.missing(panel.runs, arm_of, shown)
+    panel.missing = missing_runs.by_arm(panel.runs, arm_of, shown)
   for run in counted:
     if run.collapsed():
       status[run.path] = 'collapsed: one answer for every example'
@@ -192,7 +193,7 @@ def report(
   if baseline and not any(panel.baseline for panel in panels if len(panel.arms) > 1):
     remarks.append(f'nothing is compared with {baseline}: no other arm is judged in the same way')
   told = {path: why for path, why in status.items() if path not in failed}
-  remarks += report_arms.remarks_on(runs, told, arm_of)
+  remarks += missing_runs.remarks_on(runs, told, arm_of)
   return Report(panels, runs, status, fields, remarks)
 
 

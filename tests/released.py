@@ -17,7 +17,7 @@ from bert_jax.convert import from_huggingface, fused_tensors, parameter_names
 from bert_jax.convert.families import FAMILIES
 from bert_jax.objectives import electra, mlm_nsp
 from bert_jax.objectives.encode import encode
-from bert_jax.run import initialization
+from bert_jax.run import initialization, warm_start
 from bert_jax.tasks import TASKS
 from bert_jax.tokenizers import rust_tokenizer
 from bert_jax.tools import convert
@@ -197,7 +197,7 @@ def started_from(config, workdir):
   tokenizer = tokenizers.load_folder(config.init_from)
   objective = TASKS[config.objective].objective(config, tokenizer)
   mesh = sharding.make_mesh(1, 1, 1, jax.devices()[:1])
-  return config, initialization.load_weights(beginning, config, objective, mesh)[0]
+  return config, warm_start.load_weights(beginning, config, objective, mesh)[0]
 
 
 # ---- what they compute ---------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from bert_jax import sharding, step
 from bert_jax.metrics import mean
 from bert_jax.objectives import base
 from bert_jax.objectives.encode import row_spec
-from bert_jax.run import initialization, setup, speed
+from bert_jax.run import setup, speed, warm_start
 from bert_jax.run.inputs import check_continues, read_inputs
 from bert_jax.tasks import TASKS
 from bert_jax.tools import convert
@@ -59,7 +59,7 @@ def read_weights(config, workdir):
   """(Inputs, parameters) of a run that begins from others: nothing is compiled or written."""
   inputs = read_inputs(config, workdir)
   given = inputs.beginning, inputs.config, inputs.objective, inputs.mesh
-  return inputs, initialization.load_weights(*given)[0]
+  return inputs, warm_start.load_weights(*given)[0]
 
 
 def goes_on(config, workdir, set_by_user=()):

@@ -8,23 +8,20 @@
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-import jax
-import numpy as np
 from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
-from bert_jax import models, parameter_layers, tokenizers
+from bert_jax import models
 from bert_jax.config import model as config_model
-from bert_jax.convert import from_huggingface, hub, released_config, tensor_files
+from bert_jax.convert import from_huggingface, hub, tensor_files
 from bert_jax.convert import sentence_transformers as vectors
 from bert_jax.errors import InputError, about, log
 from bert_jax.files import Path
-from bert_jax.objectives.base import Objective
 from bert_jax.run import teacher
 from bert_jax.tasks import TASKS, teaching
 from bert_jax.tasks.labelled import FROM_DATA
 from bert_jax.text import files
-from bert_jax.workdir import checkpoint, contents, int8, manifest, saved_steps, trained
+from bert_jax.workdir import checkpoint, contents, int8, saved_steps, trained
 
 # Ends of the fields that training data fills in.
 LABELS, WEIGHTS = ('.labels', '.label_separator'), '.class_weights'
@@ -104,10 +101,11 @@ def resolved(config: ConfigDict, workdir: Path) -> ConfigDict:
   balanced = lambda x: x.endswith(WEIGHTS) and before[x] and given.get(x) == ('balanced',)
   prior = lambda x: x == TASKS[config.objective].prior and given.get(x) == FROM_DATA
   kept = [x for x in before if begun is not config and (asked(x) or balanced(x) or prior(x))]
-  for step in (lambda config: config, resolve):
-    config = step(config)
-    for name in kept:
-      config_lib.set_field(config, name, before[name])
+  for name in kept:
+    config_lib.set_field(config, name, before[name])
+  config = resolve(config)
+  for name in kept:  # what the data says now does not change a model that has begun
+    config_lib.set_field(config, name, before[name])
   return config_lib.check(config)
 
 
@@ -203,112 +201,3 @@ def _check_set_by_user(config, sizes, source, set_by_user):
     if f'model.{name}' in set_by_user and config.model[name] != sizes[name]:
       given = f'--config.model.{name}={config.model[name]} is given; leave that out'
       raise InputError(f'model.{name} is {sizes[name]!r} in what {source} gives, and {given}.')
-
-
-def load_weights(
-  beginning: Beginning, config: ConfigDict, objective: Objective, mesh: jax.sharding.Mesh
-) -> tuple[Any, bool]:
-  """Loads the model that a run starts from: arguments `source` and `other_labels` of warm_start."""
-  if teaching.every_layer(config):
-    taught: Any = objective
-    params = teacher.layers_for(config, taught.weights)
-    return objective.adopted(params), False
-  folder: Any = beginning.folder
-  tokenizer = tokenizers.load_folder(folder)
-  if from_huggingface.is_model(folder):
-    weights = from_huggingface.read(folder)
-    rows = from_huggingface.describe(folder).model['max_position_embeddings']
-    sizes = {**config.model, 'max_position_embeddings': rows}
-    params = _extended(weights.tree(models.ModelConfig(**sizes)), config.model)
-    try:
-      source = released_config.config_of(weights, tokenizer)
-    except InputError as error:  # no objective has such a head or such labels
-      log.warning('the head of %s is not taken: %s', folder, error)
-      return {part: tree for part, tree in params.items() if part != 'classifier'}, True
-  else:
-    source = contents.read_config(folder)
-    shapes = trained.shapes_of(source, tokenizer, mesh)
-    params, _ = trained.load_params(folder, shapes, partial=True)
-    params = _extended(params, config.model)
-  theirs = TASKS[source.objective].objective(source, tokenizer)
-  params = objective.adopted(theirs.exported(params))
-  return params, (source.objective, theirs.labels) != (config.objective, objective.labels)
-
-
-def _extended(params, model):
-  if model.extend_positions == 'none':
-    return params
-  flat, end = manifest.flat(params), 'position_embeddings.embedding'
-  for name in [name for name in flat if name.endswith(end)]:
-    table = np.asarray(flat[name])
-    flat[name] = models.extended(table, model.max_position_embeddings, model.extend_positions)
-  return manifest.unflat(flat, params)
-
-
-def warm_start(params: Any, source: Any, other_labels: bool = False) -> Any:
-  """Replaces arrays of params by arrays of `source` with the same name, with layers stacked or not,
-  and logs what is new or unused. A tower (parameter_layers.py) that both have must fit as a whole.
-  A head of another shape stays new, as does the classifier if the source's is for other labels."""
-  taken = names_taken(params, source, other_labels)
-  new, old = manifest.flat(params), manifest.flat(_with_layers_as_in(params, source))
-  three = taken, new.keys() - taken, old.keys() - taken
-  parts = [sorted({name.partition('.')[0] for name in names}) for names in three]
-  if other_labels:
-    parts[2] = [f'{p} for other labels' if p == 'classifier' else p for p in parts[2]]
-  said = (', '.join(names) or 'none' for names in parts)
-  log.info('init_from: taken: %s; new: %s; not used: %s', *said)
-  if 'mlm' in parts[1] and 'mlm' not in parts[0]:
-    log.warning('init_from has no head for masked words: it is learned from nothing')
-  moved = {n: jax.device_put(old[n], x.sharding) if n in taken else x for n, x in new.items()}
-  return manifest.unflat(moved, params)
-
-
-def with_new_top(params: Any, new: Any, count: int) -> Any:
-  """Takes the last `count` layers of the encoder from `new` (arXiv:2006.05987)."""
-  if not count:
-    return params
-
-  def mixed(taken, drawn):
-    below, above = models.unstack_layers(taken), models.unstack_layers(drawn)
-    number = sum(name.startswith('layer_') for name in below)
-    names = [f'layer_{i}' for i in range(number - count, number)]
-    return _with_layers_as_in(taken, below | {name: above[name] for name in names})
-
-  log.info('init_from: the last %d layers of the encoder begin anew', count)
-  layout = jax.tree.map(lambda x: x.sharding, new['encoder'])
-  encoder = jax.jit(mixed, out_shardings=layout)(params['encoder'], new['encoder'])
-  return params | {'encoder': encoder}
-
-
-def names_taken(params: Any, source: Any, other_labels: bool = False) -> set[str]:
-  """The names of the arrays that warm_start takes; InputError if the source does not fit."""
-  shapes = jax.eval_shape(lambda source: _with_layers_as_in(params, source), source)
-  new, old = manifest.flat(params), manifest.flat(shapes)
-  taken = {name for name in new.keys() & old.keys() if new[name].shape == old[name].shape}
-  if other_labels:
-    taken = {name for name in taken if not name.startswith('classifier.')}
-  counts = parameter_layers.layer_counts(params)
-  shared = counts.keys() & parameter_layers.layer_counts(source).keys()
-  for name in [*sorted(new.keys() - taken), *sorted(old.keys() - new.keys())]:
-    path = name.replace('.', '/')
-    if parameter_layers.tower_of(path, counts) in shared:
-      theirs = old[name].shape if name in old else 'nothing'
-      here = f'is {new[name].shape} here' if name in new else 'this model has not'
-      fault = f'config.init_from has {theirs} for {path}, which {here}'
-      raise InputError(f'{fault}; give both runs the same model.')
-  if not (shared if counts else taken):
-    named = ', '.join(sorted(counts)) or 'any parameter'
-    fault = f'config.init_from has nothing for {named}, so this run would start anew'
-    raise InputError(f'{fault}; name another model, or leave it empty.')
-  return taken
-
-
-def _with_layers_as_in(params, source):
-  """Stacks or unstacks the layers of each tower of `source` as in params."""
-  if not isinstance(params, dict) or not isinstance(source, dict):
-    return source
-  if 'layers' in params:
-    source = models.stack_layers(source)
-  elif 'layer_0' in params:
-    source = models.unstack_layers(source)
-  return {name: _with_layers_as_in(params.get(name), tree) for name, tree in source.items()}

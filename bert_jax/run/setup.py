@@ -14,7 +14,7 @@ from bert_jax import buckets, files, hosts, models, sharding, step
 from bert_jax import config as config_lib
 from bert_jax.command_line import aside
 from bert_jax.errors import log
-from bert_jax.run import evaluation, initialization, speed, spikes, stopping, tally
+from bert_jax.run import evaluation, speed, spikes, stopping, tally, warm_start
 from bert_jax.run.inputs import Inputs, check_continues
 from bert_jax.tasks import TASKS
 from bert_jax.timeline import Moment
@@ -68,8 +68,8 @@ def prepare(inputs: Inputs, stack: contextlib.ExitStack, started: float) -> tupl
   if beginning.continues:
     check_continues(inputs, program)
   elif beginning.folder:
-    weights = initialization.load_weights(beginning, config, inputs.objective, mesh)
-    initialization.names_taken(program.state.params, *weights)  # or an InputError
+    weights = warm_start.load_weights(beginning, config, inputs.objective, mesh)
+    warm_start.names_taken(program.state.params, *weights)  # or an InputError
   if hosts.first():
     stack.enter_context(lock.held(inputs.workdir))
   check_newest(inputs)
@@ -190,14 +190,14 @@ def first_state(
 
 
 def new_state(inputs: Inputs, program: step.Program, weights: Any = None) -> step.State:
-  """Makes the State of step 0. weights: what initialization.load_weights returns, or None."""
+  """Makes the State of step 0. weights: what warm_start.load_weights returns, or None."""
   init_key, _, _ = step.keys(inputs.config.seed, inputs.config.prng_impl)
   lowered = jax.jit(program.make_state, out_shardings=program.layout).lower(init_key)
   (make_state,) = aside(lambda x: x.compile(), [lowered])
   state = make_state(init_key)
   if weights:
-    params = initialization.warm_start(state.params, *weights)
-    params = initialization.with_new_top(params, state.params, inputs.config.model.new_top_layers)
+    params = warm_start.warm_start(state.params, *weights)
+    params = warm_start.with_new_top(params, state.params, inputs.config.model.new_top_layers)
     state = dataclasses.replace(state, params=params)
   return state
 

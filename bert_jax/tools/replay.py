@@ -26,7 +26,7 @@ from bert_jax.errors import InputError, log
 from bert_jax.files import Path
 from bert_jax.models.layers import traced_in
 from bert_jax.objectives.base import Objective
-from bert_jax.run import initialization, setup
+from bert_jax.run import initialization, setup, warm_start
 from bert_jax.run.inputs import Inputs, read_inputs
 from bert_jax.run.tally import Tally, number
 from bert_jax.tasks import teaching
@@ -96,7 +96,7 @@ def _state_before(inputs: Inputs, program: Any, at: int) -> step.State:
   weights = None
   if source := teaching.source_of(config):
     beginning = initialization.Beginning(hub.folder(source), None)
-    weights = initialization.load_weights(beginning, config, inputs.objective, inputs.mesh)
+    weights = warm_start.load_weights(beginning, config, inputs.objective, inputs.mesh)
   return setup.new_state(inputs, program, weights)
 
 

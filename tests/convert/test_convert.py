@@ -24,7 +24,7 @@ from bert_jax import evaluate, models, train
 from bert_jax.config import InputError
 from bert_jax.convert import from_huggingface, hub, tensorflow_bundle
 from bert_jax.predict import Model
-from bert_jax.run import initialization
+from bert_jax.run import initialization, warm_start
 from bert_jax.run.inputs import read_inputs
 from bert_jax.tasks import TASKS
 from bert_jax.tokenizers import run_tokenizer
@@ -248,7 +248,7 @@ def test_a_run_on_standardized_numbers_is_a_model_in_their_units(tmp_path):
     inputs = read_inputs(config, tmp_path / 'run')
     assert inputs.config.table.prior == (6.0, 1.0)
     about = inputs.beginning, inputs.config, inputs.objective, inputs.mesh
-    params, other_labels = initialization.load_weights(*about)
+    params, other_labels = warm_start.load_weights(*about)
     assert not other_labels
     np.testing.assert_allclose(params['classifier']['dense']['kernel'], head['kernel'])
     np.testing.assert_allclose(params['classifier']['dense']['bias'], head['bias'] - 6)

@@ -26,7 +26,7 @@ from bert_jax.evaluate import evaluate
 from bert_jax.objectives.classification import Classification
 from bert_jax.objectives.distillation import Distilled, DistilledLanguageModel, cosine
 from bert_jax.predict import Model
-from bert_jax.run import initialization, teacher
+from bert_jax.run import teacher, warm_start
 from bert_jax.run.inputs import read_inputs
 from bert_jax.timeline import Moment
 from bert_jax.tools import convert
@@ -184,7 +184,7 @@ def test_a_student_starts_from_every_second_layer(corpus_file, taught_from, tmp_
   inputs, mine = read_weights(distilled(corpus_file, taught_from), tmp_path / 'run')
   theirs = models.unstack_layers(trained.load(taught_from).params)
   shapes = jax.eval_shape(inputs.objective.init, jax.random.key(0))
-  taken = initialization.names_taken(shapes, mine)
+  taken = warm_start.names_taken(shapes, mine)
   assert len(taken) == len(jax.tree.leaves(shapes)) and shapes.keys() == {'encoder', 'mlm'}
   assert inputs.config.model.num_hidden_layers == 2 and 'layer_2' not in mine['encoder']
   for i in (0, 1):

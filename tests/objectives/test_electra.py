@@ -24,7 +24,7 @@ from bert_jax.objectives.electra import SHARING, Electra, drawn, generator_of
 from bert_jax.objectives.encode import encode
 from bert_jax.predict import Model
 from bert_jax.rows.row_arrays import TOKENS
-from bert_jax.run import initialization
+from bert_jax.run import warm_start
 from bert_jax.step import Constants, State, make_train_step
 from bert_jax.tasks import TASKS
 from bert_jax.workdir import trained
@@ -254,7 +254,7 @@ def test_the_discriminator_is_the_model_that_others_take(run, corpus_file, tmp_p
   inputs, params = read_weights(config, tmp_path / 'next')
   same_bits(params['encoder'], trained.load(workdir).params['encoder'])
   shapes = jax.eval_shape(inputs.objective.init, jax.random.key(0))
-  initialization.names_taken(shapes, params)  # an encoder that does not fit would be refused
+  warm_start.names_taken(shapes, params)  # an encoder that does not fit would be refused
 
 
 def test_the_generator_fills_masks(run):

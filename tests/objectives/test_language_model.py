@@ -28,7 +28,7 @@ from bert_jax.objectives.mlm_nsp import MlmNsp
 from bert_jax.predict import Model
 from bert_jax.rows.corpus_rows import Rows
 from bert_jax.rows.row_arrays import TOKENS
-from bert_jax.run import initialization
+from bert_jax.run import initialization, warm_start
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.pretraining.generate import Generate
 from bert_jax.timeline import EVALUATION, Moment
@@ -318,7 +318,7 @@ def test_what_was_trained_one_way_starts_any_other(runs, corpus_file):
     assert adopted.model.causal == (target == 'causal')
     own = language_model(target, models.ModelConfig(**adopted.model))
     shapes = jax.eval_shape(own.init, jax.random.key(0))
-    taken = initialization.names_taken(shapes, trained_params)
+    taken = warm_start.names_taken(shapes, trained_params)
     assert len(taken) == len(jax.tree.leaves(shapes))
 
 
@@ -334,7 +334,7 @@ def test_a_causal_model_is_fine_tuned_as_gpt_was(runs, tmp_path):
   inputs, weights = read_weights(config, tmp_path / 'run')
   objective, batch = inputs.objective, inputs.batches.at(0)
   assert objective.loss_weights == {'classification': 1.0, 'lm': 0.5}
-  params = initialization.warm_start(jax.device_put(drawn(objective.init)), weights)
+  params = warm_start.warm_start(jax.device_put(drawn(objective.init)), weights)
   of = lambda objective, params: objective.terms(params, batch, None, False)[0]['lm']
   alone = LanguageModel(objective.model, 32, 0.0, MASKING)
   found, expected = jax.jit(lambda: (of(objective, params), of(alone, before)))()

@@ -40,7 +40,7 @@ from bert_jax import evaluate, hosts, metrics, optim, tokenizers
 from bert_jax.command_line import command_line, command_parser
 from bert_jax.config import InputError
 from bert_jax.rows.batches import Batches
-from bert_jax.run import evaluation, initialization, setup
+from bert_jax.run import evaluation, initialization, setup, warm_start
 from bert_jax.run.inputs import read_inputs
 from bert_jax.step import Program, State
 from bert_jax.tasks import TASKS
@@ -668,7 +668,7 @@ def test_a_head_for_other_labels_starts_new(finetuned, labelled, tmp_path, caplo
   inputs = read_inputs(small_finetune(labelled, given), tmp_path / 'run')
   about = inputs.beginning, inputs.config, inputs.objective, inputs.mesh
   new = jax.jit(inputs.objective.init)(jax.random.key(1))
-  params = initialization.warm_start(new, *initialization.load_weights(*about))
+  params = warm_start.warm_start(new, *warm_start.load_weights(*about))
   kernel, other = (x['classifier']['dense']['kernel'] for x in (params, finetuned[1].params))
   assert kernel.shape == other.shape == (32, 2) and not np.allclose(kernel, other)
   for part in ('encoder', 'pooler'):

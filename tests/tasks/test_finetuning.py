@@ -16,7 +16,7 @@ from test_classification import outputs_of, source_of
 from bert_jax import config as config_lib
 from bert_jax import evaluate, models
 from bert_jax.errors import InputError
-from bert_jax.run import initialization
+from bert_jax.run import initialization, warm_start
 from bert_jax.run.inputs import read_inputs
 from bert_jax.workdir import contents, trained
 
@@ -207,10 +207,10 @@ def test_a_warm_start_takes_each_tower_that_there_is(scanned, caplog):
   params['head'] = {'bias': jnp.zeros(2)}
   source = {name: {'bias': jnp.ones(size)} for name, size in (('head', 4), ('mlm', 5))}
   source['encoder'] = tower(3, 20, scanned[1])
-  found = initialization.warm_start(params, source)
+  found = warm_start.warm_start(params, source)
   jax.tree.map(np.testing.assert_array_equal, found, params | {'encoder': tower(3, 20)})
   assert 'taken: encoder; new: generator, head; not used: head, mlm' in caplog.text
-  both = initialization.warm_start(params, {'generator': {'encoder': tower(1, 5, scanned[1])}})
+  both = warm_start.warm_start(params, {'generator': {'encoder': tower(1, 5, scanned[1])}})
   expected = params | {'generator': {'encoder': tower(1, 5, scanned[0])}}
   jax.tree.map(np.testing.assert_array_equal, both, expected)
 
@@ -236,17 +236,17 @@ def test_a_tower_is_taken_whole_or_refused(source, sentence):
   params = {'encoder': tower(2, 0), 'decoder': tower(2, 0, scanned=True)}
   source = {k: x for k, x in ({'encoder': tower(2, 1)} | source).items() if x}
   with pytest.raises(InputError, match=sentence):
-    initialization.warm_start(params, source)
+    warm_start.warm_start(params, source)
 
 
 def test_a_classifier_for_other_labels_stays_new_and_a_missing_head_is_named(caplog):
   caplog.set_level('INFO', 'bert_jax')
   of = lambda x: {part: {'w': jnp.full(2, x)} for part in ('encoder', 'classifier', 'mlm')}
   source = of(1)
-  assert initialization.warm_start(of(0), source)['classifier']['w'].tolist() == [1, 1]
+  assert warm_start.warm_start(of(0), source)['classifier']['w'].tolist() == [1, 1]
   assert 'not used: none' in caplog.text and 'no head for masked words' not in caplog.text
   del source['mlm']
-  kept = initialization.warm_start(of(0), source, other_labels=True)
+  kept = warm_start.warm_start(of(0), source, other_labels=True)
   assert kept['classifier']['w'].tolist() == [0, 0]
   assert 'new: classifier, mlm; not used: classifier for other labels' in caplog.text
   assert 'no head for masked words' in caplog.text

@@ -24,7 +24,7 @@ from bert_jax.objectives.choice import Choice
 from bert_jax.objectives.classification import Classification, over_groups
 from bert_jax.objectives.encode import apply, encode, pooled
 from bert_jax.rows.examples import Examples
-from bert_jax.run import initialization, setup
+from bert_jax.run import setup, warm_start
 from bert_jax.run.inputs import read_inputs
 from bert_jax.tasks.classification import task as classification
 from bert_jax.train import train
@@ -49,7 +49,7 @@ def test_last_layers_that_are_new(stacked):
   init = lambda rng: models.init_encoder(model, rng)
   of = lambda k: {'encoder': jax.device_put(drawn(init, seed=k)), 'classifier': jnp.ones(k)}
   taken, new = of(1), of(2)
-  mixed = initialization.with_new_top(taken, new, 2)
+  mixed = warm_start.with_new_top(taken, new, 2)
   assert jax.tree.structure(mixed) == jax.tree.structure(taken)
   np.testing.assert_array_equal(mixed['classifier'], taken['classifier'])
   apart = lambda params: models.unstack_layers(params['encoder'])
@@ -57,7 +57,7 @@ def test_last_layers_that_are_new(stacked):
   assert {'layer_0', 'layer_1', 'layer_2', 'embeddings'} <= of.keys()
   for name, tree in apart(mixed).items():
     jax.tree.map(np.testing.assert_array_equal, tree, apart(of[name])[name])
-  assert initialization.with_new_top(taken, new, 0) is taken
+  assert warm_start.with_new_top(taken, new, 0) is taken
 
 
 def written(workdir, pretrained, config, given):

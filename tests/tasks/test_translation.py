@@ -14,7 +14,7 @@ from toys import load
 
 from bert_jax.evaluate import evaluate
 from bert_jax.predict import Model
-from bert_jax.run import initialization
+from bert_jax.run import warm_start
 from bert_jax.run.inputs import read_inputs
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.translation import reading, task
@@ -385,7 +385,7 @@ def test_a_model_of_denoising_begins_a_translation(corpus_file, words, tmp_path,
   inputs, weights = read_weights(config, tmp_path / 'tuned')
   drawn = jax.eval_shape(inputs.objective.init, jax.random.key(0))
   caplog.set_level('INFO', 'bert_jax')
-  initialization.warm_start(drawn, weights)
+  warm_start.warm_start(drawn, weights)
   assert 'taken: decoder, encoder, mlm; new: none; not used: none' in caplog.text
 
 

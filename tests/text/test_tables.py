@@ -9,7 +9,7 @@ import pytest
 from refusal import refusal, refused
 
 from bert_jax.files import Path
-from bert_jax.text import tables
+from bert_jax.text import delimited, tables
 from bert_jax.text.tables import Row, column, records
 
 
@@ -220,7 +220,7 @@ def test_the_first_line_shows_the_delimiter(name, columns, header, delimiter):
   """The usual one, unless it is not there, another one is, and a column of those that are named."""
   lines, counts = iter([(1, ' '), (2, header), (3, 'x')]), Counter()
   usual = tables._DELIMITERS[name[1:]]
-  found, _ = tables._cells(Path(name), usual, lines, columns, counts)
+  found, _ = delimited.cells(Path(name), usual, lines, columns, counts)
   assert found == delimiter and bool(counts) == (found != usual)
 
 
@@ -238,7 +238,7 @@ def test_the_first_line_shows_the_delimiter(name, columns, header, delimiter):
 def test_the_rows_show_the_delimiter_where_the_header_has_two(name, header, rows, delimiter):
   lines = iter([*enumerate('\n'.join([header, *rows]).split('\n'), 1)])
   usual = tables._DELIMITERS[name[1:]]
-  assert tables._cells(Path(name), usual, lines, (), Counter())[0] == delimiter
+  assert delimited.cells(Path(name), usual, lines, (), Counter())[0] == delimiter
 
 
 @pytest.mark.parametrize('first', ['sep=;\r\n', '\ufeffsep=;\r\n', '"SEP=;"\n'])

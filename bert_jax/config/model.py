@@ -50,9 +50,9 @@ def settings_affecting(purpose: str) -> frozenset[str]:
 def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   """Yields the rules for the block `model`: (whether it holds, the sentence if it does not)."""
   model, heads = config.model, config.model.num_attention_heads
-  fault = f'model.hidden_size {model.hidden_size} does not divide into model.num_attention_heads'
+  fault = f'model.hidden_size {model.hidden_size} is no multiple of model.num_attention_heads'
   holds = model.attention_head_size > 0 or model.hidden_size % heads == 0
-  yield holds, f'{fault} {heads}; use a multiple, or set model.attention_head_size.'
+  yield holds, f'{fault} {heads}; change one of them, or set model.attention_head_size.'
   # Positions are counted within an example, so a row of several may be longer than their table.
   family, row = TASKS[config.objective], config.data.seq_length
   limit = family.limit(config) or row

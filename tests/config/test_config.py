@@ -41,7 +41,7 @@ from bert_jax.tasks.record import records
     ('--config.model.hidden_act=geluu', "is 'geluu'; use one of gelu, gelu_tanh, relu, swish"),
     ('--config.model=3', 'it is a block: set model.FIELD'),
     ('--confg.seed=1', 'is not known'),
-    ('--config.model.hidden_size=101', 'does not divide into model.num_attention_heads'),
+    ('--config.model.hidden_size=101', 'is no multiple of model.num_attention_heads'),
     ('--config.data.seq_length=1000', 'longer than model.max_position_embeddings'),
     ('--config.model.attention_implementation=xla', 'cannot drop attention probabilities'),
     ('--config.epochs=1', 'set exactly one above 0 (epochs=0 to count steps, steps=0'),

@@ -270,13 +270,19 @@ def test_bad_input_is_named_and_the_rest_reported(tmp_path, no_pictures):
   name = 'masking.masked_lm_prob=0.4,seed=0'
   (tmp_path / 'logs').mkdir()
   (tmp_path / 'logs' / f'{name}.json').write_text(json.dumps({'state': 'failed', 'error': 'why'}))
+  failed = 'masking.masked_lm_prob=0.3', 'seed=8'
+  workdir(tmp_path / ','.join(failed), [(200, 'eval', {'mlm': 9.0})], *failed)
+  ended = json.dumps({'state': 'failed', 'error': 'it broke'})
+  (tmp_path / 'logs' / f'{",".join(failed)}.json').write_text(ended)
   (tmp_path / 'logs' / 'gone.json').write_text(json.dumps({'state': 'done'}))
-  planned = {'baseline': 'x', 'runs': {name: {}, 'late': {}, 'begun': {}, 'gone': {}}}
+  planned = {'baseline': 'x', 'runs': {name: {}, ','.join(failed): {}, 'late': {}, 'begun': {}, 'gone': {}}}
   (tmp_path / 'sweep.json').write_text(json.dumps(planned))
   with pytest.raises(InputError, match='no arm, or several, is called as --label what=ever says; '):
     report.read(tmp_path, renamed=['what=ever'])
   report.main([str(tmp_path)])
   text = (tmp_path / 'report' / 'report.md').read_text()
+  results = (tmp_path / 'report' / 'results.csv').read_text()
+  assert 'failed: it broke' in results and 'at step 200 of' not in results
   for said in (
     'seed=0/metrics.jsonl: lines that are damaged are left out, 1; the first is line 5',
     'seed=1 is left out: ',
@@ -317,6 +323,15 @@ def test_files_are_written_before_the_table_is_printed(tmp_path, no_pictures, mo
   report.main([str(folder), '--picture', str(tmp_path / 'curves.svg')])
   assert closed.write.called and (tmp_path / 'curves.svg').exists()
   assert '| all runs | 2 |' in (folder / 'report' / 'report.md').read_text()
+
+
+def test_the_table_is_printed_where_no_file_can_be_written(tmp_path, no_pictures, capsys):
+  folder = grid(tmp_path / 'S', {0.15: 4.0}, seeds=2)
+  (folder / 'report').write_text('')  # no folder
+  with pytest.raises(SystemExit):
+    report.main([str(folder)])
+  said = capsys.readouterr()
+  assert 'all runs' in said.out and 'report' in said.err
 
 
 def test_every_dash_of_a_table_is_explained_below_it(tmp_path, no_pictures, capsys):

@@ -88,14 +88,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     how = {'baseline': args.baseline, 'renamed': args.label, 'svm': args.svm}
     report = read(*folders, metric=args.metric, **how)
     out = Path(args.out or next(x for x in folders if x.is_dir()) / 'report')
-    arguments.check_writable(out)
-    written = pages.write(report, out, args.title or folders[0].resolve().name)
-    if args.picture:
-      picture(report, args.picture)
-    # Last, since the program that reads it may end first (| head).
     every = tables.overview(report)
     overall = '\n'.join(filter(None, [pages.markdown_table(every), every.dashes]))
-    print(overall if args.table else table(report))
+    try:
+      arguments.check_writable(out)
+      written = pages.write(report, out, args.title or folders[0].resolve().name)
+      if args.picture:
+        picture(report, args.picture)
+    finally:  # Last, since the program that reads it may end first (| head); without files too.
+      print(overall if args.table else table(report))
     for remark in report.remarks if args.table else ():
       log.warning('%s', remark)
     log.info('written to %s: %s', out, ', '.join(written))

@@ -27,12 +27,13 @@ def unfinished(runs: Sequence[Run]) -> dict[Path, str]:
   return out
 
 
-def planned_in(folders: Iterable[Path | str]) -> tuple[dict[Path, str], list[str], list[Path]]:
-  """({folder: name of its baseline}, remarks on runs that failed or have nothing, the runs that
-  failed) of the sweeps in and below folders. What ended several runs of an arm is said once."""
-  baselines, remarks, failed = {}, [], []
+def planned_in(folders: Iterable[Path | str]) -> tuple[dict[Path, str], list[str], dict[Path, str]]:
+  """({folder: name of its baseline}, remarks on runs that failed or have nothing, {a run that
+  failed: why}) of the sweeps in and below folders. What ended several runs of an arm is said once."""
+  baselines, remarks, failed = {}, [], {}
   found = (x for folder in map(Path, folders) for x in sorted(folder.rglob(records.SWEEP)))
-  for folder in dict.fromkeys(path.parent for path in found):
+  once = {path.resolve(): path.parent for path in reversed([*found])}  # the first way to name it
+  for folder in reversed(once.values()):
     if (sweep := records.read_sweep(folder)) is None:
       continue
     baselines[folder] = sweep.baseline
@@ -46,7 +47,7 @@ def planned_in(folders: Iterable[Path | str]) -> tuple[dict[Path, str], list[str
       more = f' and {len(others)} more of its arm' if others else ''
       differ = ', the first with' * any(x != error for _, x in others)
       remarks.append(f'{first}{more} failed{differ}: {error}')
-      failed += [first, *(path for path, _ in others)]
+      failed |= {first: error, **dict(others)}
     begun = lambda path: any(files.exists(path / x) for x in (records.FACTS, records.METRICS))
     there = {name: begun(folder / name) for name, x in ended if x.state != 'failed'}
     if empty := [name for name, is_there in there.items() if not is_there]:

@@ -193,6 +193,7 @@ def report(
   if baseline and not any(panel.baseline for panel in panels if len(panel.arms) > 1):
     remarks.append(f'nothing is compared with {baseline}: no other arm is judged in the same way')
   told = {path: why for path, why in status.items() if path not in failed}
+  status |= {path: f'failed: {error}' for path, error in failed.items() if path in status}
   remarks += missing_runs.remarks_on(runs, told, arm_of)
   return Report(panels, runs, status, fields, remarks)
 

@@ -115,8 +115,8 @@ def other_evaluations(runs: Sequence[Run]) -> list[str]:
 def content_of(
   root: Path, runs: Sequence[Run], baseline: str, args: argparse.Namespace
 ) -> dict[str, Any]:
-  """The content of sweep.json, with the earlier runs if one of these has begun: of a plan that was
-  only printed, perhaps with a slip, nothing stays. InputError if one had another config, or if a
+  """The content of sweep.json, with the earlier runs that have begun: of a plan that was only
+  printed, perhaps with a slip, nothing else stays. InputError if one had another config, or if a
   new one cannot begin."""
   path, sweep = root / records.SWEEP, records.read_sweep(root)
   if sweep and any(fault.startswith(str(path)) for fault in sweep.faults):
@@ -124,9 +124,10 @@ def content_of(
   now = {run.folder: {'arm': run.arm, 'spec': run.spec, 'fields': run.fields} for run in runs}
   earlier = sweep.runs if sweep else {}
   has_begun = lambda name: records.read_outcome(root, name).state or files.exists(root / name)
-  begun = earlier if any(map(has_begun, earlier)) else {}
+  begun = {name: run for name, run in earlier.items() if has_begun(name)}
   gone = [name for name in earlier if name not in begun and name not in now]
-  before = sweep.baseline if sweep and begun else ''
+  there = {run.arm for run in (*begun.values(), *runs)}
+  before = sweep.baseline if sweep and begun and sweep.baseline in there else ''
   for run in runs:
     if not files.exists(root / run.folder / contents.CONFIG):
       if sentence := config_lib.why_none_begins(run.config):

@@ -270,19 +270,13 @@ def test_bad_input_is_named_and_the_rest_reported(tmp_path, no_pictures):
   name = 'masking.masked_lm_prob=0.4,seed=0'
   (tmp_path / 'logs').mkdir()
   (tmp_path / 'logs' / f'{name}.json').write_text(json.dumps({'state': 'failed', 'error': 'why'}))
-  failed = 'masking.masked_lm_prob=0.3', 'seed=8'
-  workdir(tmp_path / ','.join(failed), [(200, 'eval', {'mlm': 9.0})], *failed)
-  ended = json.dumps({'state': 'failed', 'error': 'it broke'})
-  (tmp_path / 'logs' / f'{",".join(failed)}.json').write_text(ended)
   (tmp_path / 'logs' / 'gone.json').write_text(json.dumps({'state': 'done'}))
-  planned = {'baseline': 'x', 'runs': {name: {}, ','.join(failed): {}, 'late': {}, 'begun': {}, 'gone': {}}}
+  planned = {'baseline': 'x', 'runs': {name: {}, 'late': {}, 'begun': {}, 'gone': {}}}
   (tmp_path / 'sweep.json').write_text(json.dumps(planned))
   with pytest.raises(InputError, match='no arm, or several, is called as --label what=ever says; '):
     report.read(tmp_path, renamed=['what=ever'])
   report.main([str(tmp_path)])
   text = (tmp_path / 'report' / 'report.md').read_text()
-  results = (tmp_path / 'report' / 'results.csv').read_text()
-  assert 'failed: it broke' in results and 'at step 200 of' not in results
   for said in (
     'seed=0/metrics.jsonl: lines that are damaged are left out, 1; the first is line 5',
     'seed=1 is left out: ',
@@ -323,6 +317,21 @@ def test_files_are_written_before_the_table_is_printed(tmp_path, no_pictures, mo
   report.main([str(folder), '--picture', str(tmp_path / 'curves.svg')])
   assert closed.write.called and (tmp_path / 'curves.svg').exists()
   assert '| all runs | 2 |' in (folder / 'report' / 'report.md').read_text()
+
+
+def test_a_failed_run_is_called_so_in_every_file_and_counted_once(tmp_path, monkeypatch):
+  root = tmp_path / 'S'
+  workdir(root / 'a,seed=1', [(500, 'eval', {'mlm': 4.0})], 'seed=1')
+  workdir(root / 'a,seed=2', [(200, 'eval', {'mlm': 9.0})], 'seed=2')
+  plan(root)
+  (root / 'logs').mkdir()
+  ended = json.dumps({'state': 'failed', 'error': 'it broke'})
+  (root / 'logs' / 'a,seed=2.json').write_text(ended)
+  monkeypatch.chdir(tmp_path)
+  made = report.read('S', root)  # one folder by two names
+  results = tables.results(made)
+  assert 'failed: it broke' in results and 'unfinished' not in results
+  assert sum('it broke' in remark for remark in made.remarks) == 1
 
 
 def test_the_table_is_printed_where_no_file_can_be_written(tmp_path, no_pictures, capsys):

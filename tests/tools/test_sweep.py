@@ -442,8 +442,8 @@ def test_a_folder_belongs_to_one_sweep_at_a_time(tmp_path, capsys):
 
 
 def test_a_sweep_joins_the_earlier_one_in_its_folder(tmp_path, capsys, caplog, monkeypatch):
-  """Its arms are added, and the baseline stays unless --baseline names another; of a plan none of
-  whose runs has begun nothing stays, of another all."""
+  """Its arms are added, and the baseline stays unless --baseline names another; of a plan what
+  has not begun is replaced."""
   root = tmp_path / 'S'
   joined = lambda vary, *more: planned(root, '--seeds', '1', '--vary', vary, *more)[1]
   assert joined('batch_size=16,8')['baseline'] == 'batch_size=16'

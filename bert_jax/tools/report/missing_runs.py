@@ -29,7 +29,8 @@ def unfinished(runs: Sequence[Run]) -> dict[Path, str]:
 
 def planned_in(folders: Iterable[Path | str]) -> tuple[dict[Path, str], list[str], dict[Path, str]]:
   """({folder: name of its baseline}, remarks on runs that failed or have nothing, {a run that
-  failed: why}) of the sweeps in and below folders. What ended several runs of an arm is said once."""
+  failed: why}) of the sweeps in and below folders. What ended several runs of an arm is said
+  once."""
   baselines, remarks, failed = {}, [], {}
   found = (x for folder in map(Path, folders) for x in sorted(folder.rglob(records.SWEEP)))
   once = {path.resolve(): path.parent for path in reversed([*found])}  # the first way to name it

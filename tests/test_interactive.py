@@ -184,7 +184,8 @@ def test_pretraining_and_any_other_config(seen, tmp_path):
 @pytest.mark.parametrize('call, said', [
   (dict(learning_rate=1e-3), "config has no field 'learning_rate'; did you mean 'optimizer.learn"),
   (dict(batch_size='many'), "batch_size is 'many', which is not a whole number."),
-  (dict(model='minilmm'), 'minilmm holds no run and no model'),
+  (dict(model='minilmm'), "minilmm is no folder and no size .*; did you mean 'minilm'\\?"),
+  (dict(model='bert-elsewhere'), 'bert-elsewhere holds no run and no model'),
   (dict(task='tabel'), "task 'tabel' is not known; use one of docs, table"),
   ({'table.eval_share': 2}, 'config.table.eval_share is 2.0, outside'),
 ])  # fmt: skip

@@ -90,10 +90,10 @@ def finetune(
     raise InputError("train is None; give rows or a path, or task='docs', the embedded task.")
   if model and 'init_from' in fields:
     raise InputError('model and init_from are both given; leave out one.')
-  is_name = isinstance(model, str) and model and ':' not in model
-  if is_name and model not in config_lib.SIZES and not files.exists(Path(model).expanduser()):
-    if near := suggestion(model, config_lib.SIZES):
-      raise InputError(f'{model} is no folder and no size of a model (hf:NAME: on the Hub){near}')
+  is_name = isinstance(model, str) and model and model not in config_lib.SIZES and ':' not in model
+  near = suggestion(str(model), config_lib.SIZES) if is_name else ''
+  if near and not files.exists(Path(model).expanduser()):
+    raise InputError(f'{model} is no folder and no size of a model (hf:NAME: on the Hub){near}')
   begins = {'init_from': model} if model and model not in config_lib.SIZES else {}
   size = f',size={model}' if model and not begins else ''
   spec = f'configs/finetune.py:task={task}{size}'

@@ -121,8 +121,8 @@ def first_of(names: Container[str], spellings: str) -> str:
 
 
 def column(row: Row, name: str, where: str, advice: str = 'name one of these') -> str:
-  """The row's value in a column, see first_of, or an InputError with advice if there is none. A null
-  is an empty text, as an empty cell of a CSV file is: pandas makes one of the other."""
+  """The row's value in a column, see first_of, or an InputError with advice if there is none. A
+  null is an empty text, as an empty cell of a CSV file is: pandas makes one of the other."""
   there = first_of(row, name) or first_of(row.no_text, name)  # a null is in no_text alone
   kind = row.no_text.get(there, NULL)
   if kind != NULL:

@@ -151,8 +151,8 @@ def baselines_of(
   in it: the most frequent set for accuracy, so many of the most frequent labels for micro F1, and
   all for macro F1 (Lipton et al. 2014, https://arxiv.org/abs/1402.1892). For regression, the scores
   of uncorrelated answers, and the errors of always answering the mean:
-  {score: (value, 'majority', 'constant', 'entropy', 'chance' or 'mean')}. labels: [N] int, or [N, number of
-  labels] 0 or 1; for regression [N] float. weights: see class_weights."""
+  {score: (value, 'majority', 'constant', 'entropy', 'chance' or 'mean')}. labels: [N] int, or
+  [N, number of labels] 0 or 1; for regression [N] float. weights: see class_weights."""
   if labels.dtype.kind == 'f' and labels.ndim == 1:
     away = labels - labels.mean(dtype=float)
     errors = {'squared_error': np.square(away), 'mean_absolute_error': np.abs(away)}

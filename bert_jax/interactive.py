@@ -19,7 +19,7 @@ from typing import Any
 
 from bert_jax import config as config_lib
 from bert_jax import evaluate, files, hosts, notebooks, train
-from bert_jax.errors import InputError, writing
+from bert_jax.errors import InputError, suggestion, writing
 from bert_jax.files import Path
 from bert_jax.predict.model import Model
 from bert_jax.tasks.record import Family
@@ -90,6 +90,10 @@ def finetune(
     raise InputError("train is None; give rows or a path, or task='docs', the embedded task.")
   if model and 'init_from' in fields:
     raise InputError('model and init_from are both given; leave out one.')
+  is_name = isinstance(model, str) and model and model not in config_lib.SIZES and ':' not in model
+  near = suggestion(str(model), config_lib.SIZES) if is_name else ''
+  if near and not files.exists(Path(model).expanduser()):
+    raise InputError(f'{model} is no folder and no size of a model (hf:NAME: on the Hub){near}')
   begins = {'init_from': model} if model and model not in config_lib.SIZES else {}
   size = f',size={model}' if model and not begins else ''
   spec = f'configs/finetune.py:task={task}{size}'

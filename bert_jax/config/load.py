@@ -110,6 +110,9 @@ def override(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
     set_field(config, name, _parse(f'config.{name}', text, ALL[name].type))
   if 'epochs' in given and 'min_steps' not in given:
     config.min_steps = 0
+  for length, other in (('steps', 'epochs'), ('epochs', 'steps')):
+    if length in given and config[length] > 0 and other not in given:
+      config[other] = type(config[other])(0)  # of the file, where only one can count
   if config.data.train.startswith(documentation_tasks.PREFIX) and not config.data.eval:
     config.data.eval = f'{config.data.train}:eval'
   return check(config)

@@ -22,10 +22,11 @@ FIELDS = {
     affects={'start'}),
   'batch_size': Field(256, 'rows per step, over all devices', allowed='[1, inf)',
     affects={'schedule'}),
-  'steps': Field(1_000_000, 'optimizer steps; 0: `epochs` counts', allowed='[0, inf)',
+  'steps': Field(1_000_000, 'optimizer steps; 0: `epochs` counts; --config.steps alone '
+    'makes epochs 0', allowed='[0, inf)', affects={'schedule'}),
+  'epochs': Field(0.0, 'passes over the training rows; 0: `steps` counts; --config.epochs '
+    'alone makes steps 0 (elsewhere: num_epochs, num_train_epochs)', allowed='[0, inf)',
     affects={'schedule'}),
-  'epochs': Field(0.0, 'passes over the training rows; 0: `steps` counts (elsewhere: num_epochs, '
-    'num_train_epochs)', allowed='[0, inf)', affects={'schedule'}),
   'min_steps': Field(0, 'the fewest steps of a run that counts `epochs`, in more passes if need '
     'be; --config.epochs alone makes it 0', allowed='[0, inf)', past=0, affects={'schedule'}),
   'max_hours': Field(0.0, 'save and exit with status 3 after so long, to be started again; 0: no '

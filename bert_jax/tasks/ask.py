@@ -70,13 +70,16 @@ class Ask(abc.ABC):
       raise InputError(f'{fault}; rename one, or give its values as a list.')
 
     def record(row):
-      nulls = [there[x] for x in self.fields if there[x] and row[there[x]] is None]
-      if nulls and not is_whole:
-        return InputError(f'the {" and ".join(nulls)} of this row is empty')
       held = {x: row[column] for x, column in there.items() if column and row[column] is not None}
       is_text = lambda x: x in self.fields and not isinstance(held[x], (list, dict))
+      held |= {x: tables.text_of(y) for x, y in held.items() if is_text(x)}
+      if not is_whole:
+        held = dict.fromkeys(self.fields, '') | held  # a null is an empty text
+        if not any(str(held[x]).strip() for x in self.fields):
+          names = ' and '.join(there[x] for x in self.fields)
+          return InputError(f'the {names} of this row is empty')
       try:
-        return self.parsed({x: tables.text_of(y) if is_text(x) else y for x, y in held.items()})
+        return self.parsed(held)
       except InputError as error:
         return error
 

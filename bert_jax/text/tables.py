@@ -43,6 +43,7 @@ class Row(dict[str, str]):
   no_text: Mapping[str, str] = {}
 
 
+NULL = 'null'  # what is there of a column without a value
 Wrong = Callable[[str, str, str], Any]  # (where, sentence, kind)
 
 
@@ -119,14 +120,14 @@ def first_of(names: Container[str], spellings: str) -> str:
 
 
 def column(row: Row, name: str, where: str, advice: str = 'name one of these') -> str:
-  """The row's value in a column, see first_of, or an InputError with advice if there is none."""
+  """The row's value in a column, see first_of, or an InputError with advice if there is none. A
+  null is an empty text, as an empty cell of a CSV file is: pandas makes one of the other."""
   there = first_of(row, name) or first_of(row.no_text, name)  # a null is in no_text alone
-  if there in row.no_text:
-    kind = row.no_text[there]
-    empty = ', "" if it is empty' * (kind == 'null')  # which pandas makes of an empty cell
-    raise InputError(f'{where} has {kind} in column {there!r}; write a text there{empty}')
+  kind = row.no_text.get(there, NULL)
+  if kind != NULL:
+    raise InputError(f'{where} has {kind} in column {there!r}; write a text there')
   if there:
-    return row[there]
+    return row.get(there, '')
   close = difflib.get_close_matches(name.split('|')[0], row, n=1)
   meant = f' (did you mean {close[0]!r}?)' if close else ''
   there = f'only {listed(dict.fromkeys([*row, *row.no_text]))}{meant}; {advice}'
@@ -136,7 +137,7 @@ def column(row: Row, name: str, where: str, advice: str = 'name one of these') -
 Rows = Iterator[tuple[int, Row]]
 _DELIMITERS = {'.tsv': '\t', '.csv': ','}
 SUFFIXES = *_DELIMITERS, '.jsonl', '.json', *files.RECORDS
-_NO_TEXT = {type(None): 'null', list: 'a list', dict: 'an object'}
+_NO_TEXT = {type(None): NULL, list: 'a list', dict: 'an object'}
 
 
 def row_of(record: Mapping[str, Any]) -> Row:

@@ -44,7 +44,7 @@ from bert_jax.tasks.record import records
     ('--config.model.hidden_size=101', 'is no multiple of model.num_attention_heads'),
     ('--config.data.seq_length=1000', 'longer than model.max_position_embeddings'),
     ('--config.model.attention_implementation=xla', 'cannot drop attention probabilities'),
-    ('--config.epochs=1', 'set exactly one above 0 (epochs=0 to count steps, steps=0'),
+    ('--config.steps=0', 'set exactly one above 0 (epochs=0 to count steps, steps=0'),
     ('--config.optimizer.accumulation=5', 'does not divide into optimizer.accumulation'),
     ('--config.mesh.fsdp=-1', 'only one axis'),
     ('--config.mesh.data=0', 'axis is 0'),
@@ -100,6 +100,11 @@ def test_few_rows_are_passed_over_more_often_unless_the_epochs_are_given():
   assert count() == 100 and count('min_steps=60') == 60 and count('batch_size=1') == 100
   assert count('epochs=5') == 11  # of 8 rows
   assert count('epochs=5', 'min_steps=13') == 13 and count('steps=7', 'epochs=0') == 7
+  assert count('steps=7') == 7 and count('steps=7', 'batch_size=1') == 7
+  passes = config.load('configs/pretrain.py', ['--config.epochs=1.5'])
+  assert (passes.steps, passes.epochs) == (0, 1.5)
+  with refused('steps is 3 and epochs is 1.0; set exactly one above 0'):
+    config.load('configs/pretrain.py', ['--config.steps=3', '--config.epochs=1'])
   many = config.load('configs/finetune.py:task=table')
   assert config.step_count(many, 1700) == 638 and config.step_count(many, 0) == 0
 

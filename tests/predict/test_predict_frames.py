@@ -108,9 +108,12 @@ def test_a_row_without_an_answer_says_why_in_its_place(ask, caplog):
   with caplog.at_level(logging.WARNING, 'bert_jax'):
     found = ask('sst2').classify(pd.DataFrame(rows, index=list('abcd')))
   assert found['error'].isna().tolist() == [True, False, False, True]
-  assert found['error'][['b', 'c']].tolist() == ['the sentence of this row is empty', 'empty line']
+  assert found['error'][['b', 'c']].tolist() == ['the sentence of this row is empty'] * 2
   assert found['label'].isna().tolist() == [False, True, True, False]
   assert '2 of 4 rows have no answer; the first is row 1: the sentence of this row' in caplog.text
+  pair = pd.DataFrame({'#1 String': ['old', 'old'], '#2 String': [None, '']})  # alike, as of CSV
+  half = ask('mrpc').classify(pair)
+  assert half['text'].tolist() == ['old', 'old'] and half['pair'].tolist() == ['', '']
   numbers = ask('sst2').classify(pd.DataFrame({'sentence': [3, 4]}))  # as a table of them is read
   assert numbers['text'].tolist() == ['3', '4']
 

@@ -97,8 +97,9 @@ def test_an_empty_cell_at_the_end_is_no_choice(tmp_path, ends):
   (question,), problems = read(p.jsonl(tmp_path / 'a.jsonl', three), 'swag')
   assert (question.choices, question.gold) == (('c', 'd'), 1)
   assert problems.counts['endings without a text (left out)'] == 1
-  with pytest.raises(InputError, match="a.jsonl:1: has null in column 'ending1'"):
-    read(p.jsonl(tmp_path / 'a.jsonl', three | {'ending1': None, 'ending2': 'd'}), 'swag')
+  hole = three | {'ending1': None, 'ending2': 'd', 'label': 2}
+  (question,), problems = read(p.jsonl(tmp_path / 'a.jsonl', hole), 'swag')
+  assert question.choices == ('c', '', 'd') and problems.counts['empty choices (kept)'] == 1
   for name, row in {'sent1': {'question': 'a'}, 'ending0': {'sent1': 'a', 'sent2': 'b'}}.items():
     with pytest.raises(InputError, match=f'{name!r}, only .*; call its columns sent1'):
       read(p.jsonl(tmp_path / 'a.jsonl', row), 'swag')
@@ -181,7 +182,6 @@ BAD_RACE = (
 ENDS = {'sent2': 'b', 'ending0': 'c', 'ending1': 'd', 'label': 0}
 NO_TEXT = 'rows without a text in a column'
 BAD_ROWS = (
-  ('copa', p.COPA[0] | {'choice1': None}, "null in column 'choice1'", NO_TEXT),
   ('copa', p.COPA[0] | {'premise': ['a']}, "a list in column 'premise'", NO_TEXT),
   ('swag', ENDS | {'sent1': 'a', 'ending1': ['d']}, "a list in column 'ending1'", NO_TEXT),
   ('copa', p.COPA[0] | {'question': 'why'}, "no premise.*'why'", 'records without their fields'),

@@ -227,19 +227,18 @@ def test_the_hub_has_a_question_of_a_passage_or_a_dialogue_in_each_row(tmp_path)
   assert bare(path, 'dream') == bare(p.dream(tmp_path / 'a.json', p.DIALOGUE), 'dream')
 
 
-def test_null_cells_are_left_out_and_counted(tmp_path):
+def test_null_cells_are_empty_texts_as_in_csv(tmp_path):
   counts = []
-  for kind in ('.jsonl', '.parquet'):
+  for kind in ('.jsonl', '.parquet', '.csv'):
     holes = [row | {'sentence': row['sentence'] if k else None} for k, row in enumerate(TABLE)]
     path = written(tmp_path, kind, holes)
     config = c.load('configs/finetune.py:task=table', fields(f'data.train={path}'))
-    named = "train.*:[01]: has null in column 'sentence'; .*data.skip_damaged=true leaves such"
-    with pytest.raises(InputError, match=named):
-      list(classification.read(config, 'train', Problems('train')))
-    problems = Problems('train', skip=True)
-    assert len(list(classification.read(config, 'train', problems))) == 4
-    counts.append(Counter({k: n for k, n in problems.counts.items() if k != 'bytes'}))
-  assert counts[0] == counts[1] and counts[0]['rows without a text in a column (skipped)'] == 1
+    problems = Problems('train')
+    texts = [x.texts for x in classification.read(config, 'train', problems)]
+    assert len(texts) == 5 and texts[0] == ('',) and all(text for (text,) in texts[1:])
+    own = 'bytes', 'lines that end in CRLF (as in LF)'
+    counts.append(Counter({k: n for k, n in problems.counts.items() if k not in own}))
+  assert counts[0] == counts[1] == counts[2] and counts[0]['empty texts (kept)'] == 1
 
 
 @pytest.mark.parametrize('is_there', [False, True])

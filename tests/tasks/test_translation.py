@@ -144,11 +144,12 @@ def test_a_null_in_a_nested_pair_is_named_by_its_line(tmp_path, name, side):
   null = json.dumps({'en': 'Good', 'de': 'Gut'} | {side: None})
   path = nested_rows(tmp_path / name, '{"en": "New", "de": "Neu"}', null)
   place = f'{name}:{3 if name == "a.csv" else 2}'
-  with one_sentence(f"{place}: has null in column '{side}'; write a text there"):
+  kind = {'en': 'source', 'de': 'target'}[side]
+  with one_sentence(f"{place}: the {kind} (column '{side}') is empty; write one, or remove"):
     read(path)
   pairs, problems = read(path, skip=True)
   assert texts_of(pairs) == [('New', 'Neu')]
-  assert problems.places['rows without a text in a column (skipped)'] == [place]
+  assert problems.places[f'pairs without a {kind} (skipped)'] == [place]
   if side == 'de':
     pairs, problems = read(path, split='eval')
     assert texts_of(pairs)[1] == ('Good', None)

@@ -193,10 +193,11 @@ def test_what_is_no_text_in_json_is_named(tmp_path):
   path = tmp_path / 'a.jsonl'
   path.write_text('{"a": null, "b": ["x"], "c": {"d": 1}, "e": 2}\n')
   ((where, row),) = read(path)[0]
-  for name, what in {'a': 'null', 'b': 'a list', 'c': 'an object', 'z|b': 'a list'}.items():
+  for name, what in {'b': 'a list', 'c': 'an object', 'z|b': 'a list'}.items():
     with refused(f'a.jsonl:1 has {what} in column'):
       column(row, name, where)
   assert column(row, 'e', where) == '2' and row['b'] == '["x"]'
+  assert column(row, 'a', where) == ''  # as of an empty cell
   assert column(row, 'a|e', where) == '2'  # a null in the first spelling
   with refused("a.jsonl:1 has no column 'd', only 'b', 'c', 'e', 'c.d', 'a'; name one of these"):
     column(row, 'd', where)

@@ -143,9 +143,6 @@ def _swag(spec, split, problems):
   for number, (where, row) in enumerate(problems.rows(spec)):
     with problems.of_record(where):
       names = sorted(filter(_ENDING.fullmatch, {**row, **row.no_text})) or ['ending0']
-      while len(names) > 1 and row.no_text.get(names[-1]) == 'null':
-        names.pop()
-        problems.note(NO_ENDING, where)
       context, text, *choices = problems.columns(row, ['sent1', 'sent2', *names], where, HINT)
       gold = _gold(row.get('label'), names, names)  # which may be the word nan
       while choices and choices[-1].strip().lower() in ('', 'nan' * (gold != len(choices) - 1)):
@@ -160,9 +157,9 @@ def _copa(spec, split, problems):
   layout = 'no premise, question (cause or effect), choice1 and choice2'
   for number, (where, row) in enumerate(problems.rows(spec)):
     with problems.of_record(where, layout, 'records without their fields'):
-      problems.columns(row, row.no_text.keys() & {'premise', 'choice1', 'choice2'}, where)
-      fields = {'context': row['premise'], 'text': COPA[row['question']]}
-      fields |= {'choices': [row['choice1'], row['choice2']], 'id': row.get('idx', str(number))}
+      context, *choices = problems.columns(row, ('premise', 'choice1', 'choice2'), where)
+      fields = {'context': context, 'text': COPA[row['question']], 'choices': choices}
+      fields['id'] = row.get('idx', str(number))
       yield where, fields, _gold(row.get('label'), fields['choices'], ['choice1', 'choice2'])
 
 

@@ -146,12 +146,13 @@ def label_array(labels: Sequence[Any], names: Sequence[str], table: ConfigDict) 
 def baselines_of(
   labels: np.ndarray, number: int, weights: Sequence[float] = ()
 ) -> dict[str, Level]:
-  """The scores of always answering the most frequent label (where a text has several: the F1 of
-  every label that most texts have, the accuracy of the most frequent set), and the loss of always
-  answering the frequencies of labels; for regression, the scores of uncorrelated answers, and the
-  errors of always answering the mean:
-  {score: (value, 'majority', 'entropy', 'chance' or 'mean')}. labels: [N] int, or [N, number of
-  labels] 0 or 1; for regression [N] float. weights: see class_weights."""
+  """The scores of always answering the most frequent label, and the loss of always answering the
+  frequencies of labels. Where a text has several, each score is of the constant answer that is best
+  in it: the most frequent set for accuracy, so many of the most frequent labels for micro F1, and
+  all for macro F1 (Lipton et al. 2014, https://arxiv.org/abs/1402.1892). For regression, the scores
+  of uncorrelated answers, and the errors of always answering the mean:
+  {score: (value, 'majority', 'constant', 'entropy', 'chance' or 'mean')}. labels: [N] int, or
+  [N, number of labels] 0 or 1; for regression [N] float. weights: see class_weights."""
   if labels.dtype.kind == 'f' and labels.ndim == 1:
     away = labels - labels.mean(dtype=float)
     errors = {'squared_error': np.square(away), 'mean_absolute_error': np.abs(away)}
@@ -160,13 +161,12 @@ def baselines_of(
   if labels.ndim == 2:
     gold = labels > 0
     shares = gold.mean(axis=0)
-    common = shares[shares > 0.5]
-    answered = len(common) + shares.sum()
-    out = {'micro_f1': 2 * common.sum() / answered if answered else 0}
-    out['macro_f1'] = f1_of_all(common).sum() / number
-    out['subset_accuracy'] = np.unique(gold, axis=0, return_counts=True)[1].max() / len(gold)
+    held = np.cumsum(np.sort(shares)[::-1])  # a text, of the 1, 2, .. most frequent labels
+    micro = 2 * held / (np.arange(1, number + 1) + shares.sum())
+    best = {'micro_f1': micro.max(), 'macro_f1': f1_of_all(shares).mean()}
+    alike = np.unique(gold, axis=0, return_counts=True)[1].max() / len(gold)
     level = entropy('classification', [1 - shares, shares], weights or 1.0)
-    return level | always('majority', out)
+    return level | always('constant', best) | always('majority', {'subset_accuracy': alike})
   shares = np.bincount(labels, minlength=number) / len(labels)
   f1 = f1_of_all(shares.max())
   of_label = {'macro_f1': f1 / np.count_nonzero(shares)}

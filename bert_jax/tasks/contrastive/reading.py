@@ -96,8 +96,7 @@ def _table(config, split, problems):
       score = None
       if scored:
         name = fields.score_column
-        empty = row.no_text.get(name) == 'null'
-        (cell,) = [''] if empty else problems.columns(row, [name], where, HINT)
+        (cell,) = problems.columns(row, [name], where, HINT)
         if is_empty(cell) and problems.lacks('a score', where, split):
           continue
         score, how = decimal_number(cell, row.delimiter, commas)

@@ -51,7 +51,8 @@ def _gap(rows, split, problems):
     columns = ('ID', 'Text', *SPANS, *(f'{name}-offset' for name in SPANS), *sorted(marked))
     with problems.of_record(where):
       example_id, text, *values = problems.columns(row, columns, where, HINT)
-      spans = tuple(_gap_span(row, name, where, problems) for name in SPANS)
+      cells = dict(zip(columns, (example_id, text, *values)))
+      spans = tuple(_gap_span(cells, name, where, problems) for name in SPANS)
       gold = None
       if marked:
         marks = [mark.strip().lower() for mark in values[2 * len(SPANS) :]]
@@ -61,15 +62,15 @@ def _gap(rows, split, problems):
         gold = (marks + ['true']).index('true')
       elif problems.lacks('an answer', where, split):
         continue
-      if row['Pronoun'].lower() not in GENDERS:
+      if cells['Pronoun'].lower() not in GENDERS:
         problems.note('pronouns of unknown gender (in the overall F1 only)', where)
       yield Example(where, example_id, text, spans, gold)
 
 
-def _gap_span(row, name, where, problems):
-  if (offset := whole_number((said := row[f'{name}-offset']).removesuffix('.0'))) is None:
+def _gap_span(cells, name, where, problems):
+  if (offset := whole_number((said := cells[f'{name}-offset']).removesuffix('.0'))) is None:
     raise Unusable(f'{name}-offset {quoted(said)} is no number', OFFSETS)
-  return _place(row['Text'], row[name], offset, where, problems)
+  return _place(cells['Text'], cells[name], offset, where, problems)
 
 
 def _place(text, name, offset, where, problems):

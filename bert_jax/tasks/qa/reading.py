@@ -69,7 +69,8 @@ def _from_table(spec, problems):
   for where, row in problems.rows(spec):
     record: dict[str, Any] = {'id': where} | row
     with problems.of_record(where):
-      _, context = problems.columns(row, ('question', 'context'), where, HINT)
+      question, context = problems.columns(row, ('question', 'context'), where, HINT)
+      record |= {'question': question, 'context': context}
       if (flat := tables.fields(row, 'answers')) and 'answers' not in row:
         record['answers'] = {key: _value(cell, f'answers.{key}') for key, cell in flat.items()}
       elif name := tables.first_of(row, 'answers|answer'):

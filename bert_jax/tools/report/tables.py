@@ -224,7 +224,11 @@ def _lengths(arms: Sequence[Arm], metric: str) -> Table:
     means = {x: f'{statistics.fmean(values):.4f} ({n})' for x, (n, values) in scores.items()}
     rows.append((arm.label, *(means.get(x, '-') for x in columns)))
   header = ('arm', *(f'{x} tokens' for x in columns))
-  return Table('By the length of the texts, mean (examples)', header, rows)
+  runs = [run for arm in arms for run in arm.runs]
+  shown = sum(n for n, _ in report_arms.by_length(runs, metric).values())
+  few = report_arms.examples(runs, metric) - shown
+  less = f'; {few:,} of lengths that fewer than {FEWEST_TEXTS} have are left out' if few > 0 else ''
+  return Table(f'By the length of the texts, mean (examples{less})', header, rows)
 
 
 def _costs(panel: Panel) -> Table:

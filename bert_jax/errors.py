@@ -117,11 +117,12 @@ def listed(values: Iterable[object], most: int = 8) -> str:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-  """'; did you mean X?' if a known name has all words of this name or resembles it, else ''."""
+  """'; did you mean X?' of up to three known names that have all words of this name, or else of one
+  that resembles it; '' without any."""
   words, known = lambda text: set(re.split('[._]', text)), list(known)
   whole = [x for x in known if words(name) <= words(x)]
-  near = difflib.get_close_matches(name, whole or known, 1, 0 if whole else 0.6)
-  return f'; did you mean {near[0]!r}?' if near else ''
+  near = difflib.get_close_matches(name, whole or known, 3 if whole else 1, 0 if whole else 0.6)
+  return f'; did you mean {" or ".join(map(repr, near))}?' if near else ''
 
 
 def printable(text: str) -> str:

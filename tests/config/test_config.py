@@ -24,6 +24,7 @@ from bert_jax.tasks.record import records
     ('--config.model.hiden_size=64', "'model.hiden_size'; did you mean 'model.hidden_size'"),
     ('--config.model.num_layers=4', "did you mean 'model.num_hidden_layers'"),
     ('--config.model.num_heads=4', "did you mean 'model.num_attention_heads'"),
+    ('--config.model.hidden=64', "'model.hidden_act' or 'model.hidden_size'"),
     ('--config.model.n_layers=4', "did you mean 'model.num_hidden_layers'"),
     ('--config.model.d_model=4', "did you mean 'model.hidden_size'"),
     ('--config.masking_rate=0.3', "'masking_rate'; did you mean 'masking.masked_lm_prob'"),

@@ -393,6 +393,21 @@ def test_every_ready_ablation_is_a_sweep():
     c.load('configs/ablations.py:runlocal')
 
 
+def test_a_sweep_says_how_long_its_runs_are_and_of_what_text():
+  def said(spec, *fields):
+    config = c.load(spec, [f'--config.{x}' for x in fields])
+    return plan.size_of([sweep_grid.Run('', '', spec, [], config)])
+
+  # 1 M steps of 256 rows of 128 tokens are 32.8 B.
+  whole = said('configs/pretrain.py:size=base')
+  assert '1 runs of up to 1,000,000 steps of 256 rows, 32.8 B tokens' in whole
+  assert 'data.train is empty' in whole and 'runlocal' in whole
+  named = said('configs/pretrain.py:size=base', 'data.train=a.txt', 'batch_size=24', 'steps=700000')
+  assert named.endswith('700,000 steps of 24 rows, 2.15 B tokens each')
+  assert 'empty' not in said('configs/pretrain.py:runlocal')
+  assert said('configs/finetune.py:runlocal', 'epochs=2.5', 'steps=0').endswith('of 2.5 epochs')
+
+
 def test_arms_of_other_depths_have_as_many_parameters():
   spec, counts = 'configs/ablations.py:depth_width,runlocal', []
   for arm in sweep_grid.arms_of(spec, [])[0].values():

@@ -172,6 +172,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         return
       if baseline and content['baseline'] == baseline and args.baseline is None:
         log.info('the baseline is %s, the first arm (--baseline names another)', baseline)
+      log.info('%s', plan.size_of(runs))
       if fields := plan.other_evaluations(runs):
         log.warning('the arms differ in %s: a report compares no losses', ', '.join(fields))
       undone = [run for run in runs if sweep_jobs.state_of(root, run).state != 'done']

@@ -22,6 +22,7 @@ from bert_jax.tools.sweep.arms import Run
 from bert_jax.workdir import contents, records
 
 MOST_STEPS = 2**40
+MANY_TOKENS = 1e9  # many times the embedded documentation
 
 
 def planned(args: argparse.Namespace, overrides: Sequence[str]) -> tuple[list[Run], str]:
@@ -45,6 +46,22 @@ def planned(args: argparse.Namespace, overrides: Sequence[str]) -> tuple[list[Ru
     steps = {arm: within_budget(x, args.tokens, args.flops) for arm, x in configs.items()}
     runs = [load(run, f'--config.steps={steps[run.arm]}', '--config.epochs=0.0') for run in runs]
   return runs, name
+
+
+def size_of(runs: Sequence[Run]) -> str:
+  """A sentence on how long the runs are, and on text that is too short for that many steps."""
+  longest = max(runs, key=lambda run: run.config.steps).config
+  steps, rows, length = longest.steps, longest.batch_size, longest.data.seq_length
+  if not steps:
+    return f'{len(runs)} runs of {longest.epochs:g} epochs'
+  tokens = config_lib.timeline_of(longest, steps).rows_before(steps) * length
+  sentence = (
+    f'{len(runs)} runs of up to {steps:,} steps of {rows} rows, {tokens / 1e9:.3g} B tokens each'
+  )
+  if tokens < MANY_TOKENS or longest.data.train or not TASKS[longest.objective].reads_corpus:
+    return sentence
+  advice = 'name more text, or try it in short (runlocal in --config, or --config.steps)'
+  return f'{sentence}; data.train is empty, so they read the same documentation again: {advice}'
 
 
 def distinct(runs: Sequence[Run]) -> list[Run]:

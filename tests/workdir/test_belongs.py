@@ -177,6 +177,12 @@ def test_a_vocabulary_that_no_checkpoint_names_is_held_against_the_rows(tmp_path
     contents.check_belongs(workdir, meta)
 
 
+def test_resume_from_wants_steps_above_its_own(pretrained, corpus_file, tmp_path):
+  config = small_pretrain(corpus_file, f'resume_from={pretrained[0]} steps=12')
+  with pytest.raises(InputError, match='is at step 20 already; set steps above 20'):
+    train(config, tmp_path / 'new')
+
+
 def test_resume_from_of_another_model_names_the_field(pretrained, corpus_file, tmp_path):
   other = f'resume_from={pretrained[0]} model.hidden_size=16 steps=40'
   config = small_pretrain(corpus_file, other)
@@ -645,7 +651,7 @@ def test_a_run_goes_on_to_more_steps_elsewhere(of_line, corpus_file, caplog):
   assert path.read_text() == changes if changes else not path.exists()
   summary = json.loads((of_line / 'summary.json').read_text())
   assert (summary['state'], summary['step'], summary['eval']['step']) == ('finished', 22, 22)
-  with pytest.raises(InputError, match='has come to step 22 already; set steps'):
+  with pytest.raises(InputError, match='step 22 already, and .* end it at'):
     train(small_pretrain(corpus_file), of_line)
   caplog.clear()
   train(longer, of_line)

@@ -7,6 +7,7 @@ import functools
 import importlib
 import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -53,11 +54,15 @@ def machine() -> str:
 
 def folder(name: str) -> Path:
   """The Path of a folder that is to outlive this machine: 'drive:NAME', of your Google Drive, which
-  Colab mounts; 'gs://BUCKET/NAME', in a bucket (Colab asks for your permission); or a path."""
+  Colab mounts; 'gs://BUCKET/NAME', in a bucket (Colab asks for your permission); or a path.
+  InputError for another word before a colon, likely one of these misspelt: ./a:b is a path."""
   if name.startswith(DRIVE):
     _colab_module('drive').mount(DRIVE_MOUNT)
     return Path(DRIVE_MOUNT, 'MyDrive', name.removeprefix(DRIVE))
   path = Path(name).expanduser()
+  if not isinstance(path, Bucket) and (word := re.match(r'\w+:', name)):
+    places = f'{DRIVE}NAME is on Google Drive, gs://BUCKET/NAME in a bucket'
+    raise InputError(f'{name}: {word[0]} is not known; {places}, ./{name} on this machine.')
   if isinstance(path, Bucket) and path.protocol == 'gs' and 'google.colab' in sys.modules:
     _colab_module('auth').authenticate_user()
   return path
@@ -155,7 +160,7 @@ def headline(
   if not (level := levels.get(kind, {}).get(name)):
     return said
   gap = last[kind] - level.value
-  place = f'{abs(gap):.2g} {"below" if gap < 0 else "above"}' if abs(gap) >= 0.005 else 'at'
+  place = f'{abs(gap):.2f} {"below" if gap < 0 else "above"}' if abs(gap) >= 0.005 else 'at'
   return f'{said}, {place} {level.kind} ({level.value:.3g})'
 
 

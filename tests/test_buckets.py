@@ -39,7 +39,7 @@ from bert_jax.errors import InputError, farewell
 from bert_jax.predict import hidden_states
 from bert_jax.predict.__main__ import check_output
 from bert_jax.rows import prepared_examples
-from bert_jax.run import trackers
+from bert_jax.run import initialization, setup, trackers
 from bert_jax.run.inputs import read_inputs
 from bert_jax.text import documents as text
 from bert_jax.text import files as text_files
@@ -795,6 +795,14 @@ def test_a_bucket_that_gcsfuse_has_mounted_is_named_by_its_url(tmp_path, monkeyp
 
 
 # ---- runs ----------------------------------------------------------------------------------------
+
+
+def test_a_run_begins_in_a_bucket(fake, soon):
+  """Where it finds no checkpoint of another, once it has the lock."""
+  inputs = SimpleNamespace(workdir=Path('fake://mine/W'), in_workdir=True)
+  inputs.beginning = initialization.Beginning(None, None)
+  with lock.held(inputs.workdir):
+    setup.check_newest(inputs)
 
 
 class Killed(BaseException):

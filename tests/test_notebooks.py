@@ -161,6 +161,8 @@ def test_the_first_cell_gets_the_code_once(tmp_path, monkeypatch):
   source = next(x for x in read('tpu').cells if x.cell_type == 'code').source
   source = source.replace("REPOSITORY = ''", f"REPOSITORY = 'file://{ROOT}'")
   new = nbformat.v4.new_code_cell
+  (tmp_path / 'bert_jax_code').mkdir()  # what a wrong address has left
+  (tmp_path / 'bert_jax_code' / 'requirements.txt').touch()
   for first in (True, False):  # then in a new kernel on the same machine
     asks = 'import bert_jax\nprint(bert_jax.__file__)'
     notebook = nbformat.v4.new_notebook(cells=[new(source), new(asks)])
@@ -224,7 +226,7 @@ def test_a_table_becomes_a_classifier(tmp_path, monkeypatch):
   assert '<th>nachricht</th>' in html_of(cell_of(notebook, 'tables.records'))
   confused = cell_of(notebook, 'ConfusionMatrixDisplay')
   assert len(pictures(confused)) == 1
-  assert text_of(confused).startswith('entropy: 1.10 nats; of equal shares 1.10\n')
+  assert text_of(confused).startswith('entropy in training: 1.10 nats, if equal 1.10\n')
   scores = html_of(cell_of(notebook, 'run.model.classify'))
   names, values = (re.findall(rf'<{x}>(.+?)</{x}>', scores) for x in ('th', 'td'))
   assert float(dict(zip(names[-len(values) - 1 :], values))['classification_accuracy']) > 0.6
@@ -265,7 +267,7 @@ def test_quickstart(corpus_file, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_ablation(corpus_file, tmp_path):
   parameters = {'ABLATION': 'norm_placement,runlocal', 'SEEDS': 2, 'FOLDER': str(tmp_path / 'out')}
-  parameters['OVERRIDES'] = ' '.join(small_overrides(corpus_file))
+  parameters['OVERRIDES'] = small_overrides(corpus_file)
   notebook = execute('ablation', parameters)
   assert '4 runs; time left' in text_of(cell_of(notebook, '--dry-run'))
   assert ' ± ' not in text_of(cell_of(notebook, '/dev/null'))
@@ -317,11 +319,12 @@ def test_a_curve_is_drawn_from_a_workdir(tmp_path, monkeypatch):
   ]
   # The title compares with the baseline of the rows that it is about.
   assert levels == [(0.25, 'prior of a part of eval, 0.25')]
-  assert titles[0] == 'train: loss 69, 1.5 below unigram (70.5)'
-  assert titles[1:] == ['eval, all rows: f1 0.4, 0.1 above prior (0.3)']  # that of all rows
+  assert titles[0] == 'train: loss 69, 1.50 below unigram (70.5)'
+  assert titles[1:] == ['eval, all rows: f1 0.4, 0.10 above prior (0.3)']  # that of all rows
   known = {kind: {'mlm': Level(6.1, 'unigram')} for kind in ('eval', 'whole')}
   said = lambda **last: notebooks.headline('mlm', last, known)
-  assert said(whole=5.9, train=4.0) == 'eval, all rows: mlm 5.9, 0.2 below unigram (6.1)'
+  # The digits are those of the line below the bar.
+  assert said(whole=5.038, train=4.0) == 'eval, all rows: mlm 5.04, 1.06 below unigram (6.1)'
   assert said(train=7.0, eval=6.102) == 'eval: mlm 6.1, at unigram (6.1)' and said() == 'mlm'
   assert said(train=7.0) == 'train: mlm 7'
   write_run(tmp_path / 'begun', lines[:1])
@@ -330,7 +333,7 @@ def test_a_curve_is_drawn_from_a_workdir(tmp_path, monkeypatch):
   write_run(tmp_path / 'once', lines[:3] + lines[-1:])  # f1 is known at one step alone
   del titles[:]
   assert notebooks.drawn(tmp_path / 'once') and titles == [
-    'train: loss 69, 1.5 below unigram (70.5)'
+    'train: loss 69, 1.50 below unigram (70.5)'
   ]
 
 
@@ -485,6 +488,10 @@ def test_folders_outlive_the_machine(monkeypatch):
   assert notebooks.folder('~/runs') == Path.home() / 'runs'
   with pytest.raises(InputError, match='Colab alone can mount'):
     notebooks.folder('drive:x')
+  for misspelt in ('dirve:a/b', 'gs:mine/a'):  # would be lost with the machine
+    with pytest.raises(InputError, match='is not known; drive:NAME is on Google Drive'):
+      notebooks.folder(misspelt)
+  assert notebooks.folder('./a:b') == Path('a:b')
   assert str(notebooks.folder('gs://mine/a/b')) == 'gs://mine/a/b'
   # On Colab: Drive is mounted, and for a bucket of Google's the user is asked.
   calls = []

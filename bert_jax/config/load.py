@@ -95,8 +95,8 @@ def override(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
   while words:
     word = words.pop(0)
     if not word.startswith('--config.'):
-      advice = 'fields of the config are set as --config.NAME=VALUE, --help lists the rest.'
-      raise InputError(f'argument {word!r} is not known; {advice}')
+      advice = 'fields of the config are set as --config.NAME=VALUE (in Python a list of these)'
+      raise InputError(f'argument {word!r} is not known; {advice}, --help lists the rest.')
     name, equals, text = word.removeprefix('--config.').partition('=')
     fields = flatten(config)
     if name not in fields:

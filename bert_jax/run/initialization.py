@@ -159,7 +159,8 @@ def adopt_model(
   _check_set_by_user(config, sizes, source, set_by_user)
   config = config.copy_and_resolve_references()
   if changed := [f'{k} {config.model[k]} -> {v}' for k, v in sizes.items() if config.model[k] != v]:
-    log.info('the model is of %s, whatever the config says: %s', source, ', '.join(changed))
+    of = folder if beginning.continues else source
+    log.info('the model is of %s, whatever the config says: %s', of, ', '.join(changed))
   config.model.update(sizes)
   if begin and task.begin and task.begin not in set_by_user:
     config_lib.set_field(config, task.begin, begin)

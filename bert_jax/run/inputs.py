@@ -158,7 +158,7 @@ def check_continues(inputs: Inputs, program: Program) -> None:
     if not same_data:
       log.info('resume_from: the training data is another one than up to step %d', number)
     if number >= steps:
-      wrong = f'config.resume_from is at step {number} already; set steps above {steps}'
+      wrong = f'config.resume_from is at step {number} already; set steps above {number}'
   elif meta.get('teacher') != identity.get('teacher'):
     wrong = f'the teacher is not the one of checkpoint {number}; {back}'
   elif meta.get('sets') != identity.get('sets'):
@@ -173,7 +173,8 @@ def check_continues(inputs: Inputs, program: Program) -> None:
   elif meta['config'] not in contents.fingerprints(folder, inputs.config):
     wrong = f'{contents.CONFIG} was changed since checkpoint {number}; bring it back'
   elif number > steps:
-    wrong = f'the run has come to step {number} already; set steps (or epochs) to as much or more'
+    ends = f'the run has come to step {number} already, and its fields now end it at {steps}'
+    wrong = f'{ends}; set steps (or epochs) to as much or more'
   if wrong:
     raise InputError(f'{wrong}.')
   try:

@@ -105,9 +105,9 @@ def labelled() -> tuple[dict[str, Any], ...]:
   sizes = Counter(example['label'] for example in examples.values())
   rare = {label: size for label, size in sizes.items() if size < MIN_EXAMPLES}
   kept = tuple(example for example in examples.values() if example['label'] not in rare)
-  words = f'{short} under {MIN_WORDS} words, {duplicates} duplicates'
+  words = f'{short:,} under {MIN_WORDS} words, {duplicates:,} duplicates'
   labels = f'labels under {MIN_EXAMPLES}: {rare or "none"}'
-  log.info('docs: %d labelled texts; left out %s, and %s', len(kept), words, labels)
+  log.info('docs: %s labelled texts; left out %s, and %s', f'{len(kept):,}', words, labels)
   return kept
 
 

@@ -41,7 +41,7 @@ from bert_jax.tasks.record import records
     ('--config.optimizer.learning_rate=-1', 'outside'),
     ('--config.model.hidden_act=geluu', "is 'geluu'; use one of gelu, gelu_tanh, relu, swish"),
     ('--config.model=3', 'it is a block: set model.FIELD'),
-    ('--confg.seed=1', 'is not known'),
+    ('--confg.seed=1', 'is not known; fields of the config are set as --config.NAME=VALUE (in'),
     ('--config.model.hidden_size=101', 'is no multiple of model.num_attention_heads'),
     ('--config.data.seq_length=1000', 'longer than model.max_position_embeddings'),
     ('--config.model.attention_implementation=xla', 'cannot drop attention probabilities'),

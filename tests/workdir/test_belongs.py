@@ -27,7 +27,7 @@ from bert_jax import evaluate, tokenizers
 from bert_jax.corpus import prepared
 from bert_jax.errors import InputError, farewell
 from bert_jax.files import write_whole
-from bert_jax.run import session, setup
+from bert_jax.run import initialization, session, setup
 from bert_jax.run.inputs import read_inputs
 from bert_jax.run.log import Writer
 from bert_jax.tasks.pretraining import task as pretraining
@@ -175,6 +175,20 @@ def test_a_vocabulary_that_no_checkpoint_names_is_held_against_the_rows(tmp_path
   said = f'{len(lines) + 1} pieces and its weights have {len(lines)}'
   with pytest.raises(InputError, match=said):
     contents.check_belongs(workdir, meta)
+
+
+def test_resume_from_wants_steps_above_its_own(pretrained, corpus_file, tmp_path):
+  config = small_pretrain(corpus_file, f'resume_from={pretrained[0]} steps=12')
+  with pytest.raises(InputError, match='is at step 20 already; set steps above 20'):
+    train(config, tmp_path / 'new')
+
+
+def test_a_run_that_goes_on_has_the_model_of_its_folder(pretrained, corpus_file, caplog):
+  caplog.set_level('INFO', 'bert_jax')
+  config = small_pretrain(corpus_file, 'init_from=misspelt model.num_hidden_layers=3')
+  adopted = initialization.adopt_model(config, initialization.beginning_of(config, pretrained[0]))
+  assert adopted.model.num_hidden_layers == 1
+  assert f'the model is of {pretrained[0]}, whatever' in caplog.text
 
 
 def test_resume_from_of_another_model_names_the_field(pretrained, corpus_file, tmp_path):
@@ -645,7 +659,7 @@ def test_a_run_goes_on_to_more_steps_elsewhere(of_line, corpus_file, caplog):
   assert path.read_text() == changes if changes else not path.exists()
   summary = json.loads((of_line / 'summary.json').read_text())
   assert (summary['state'], summary['step'], summary['eval']['step']) == ('finished', 22, 22)
-  with pytest.raises(InputError, match='has come to step 22 already; set steps'):
+  with pytest.raises(InputError, match='step 22 already, and .* end it at'):
     train(small_pretrain(corpus_file), of_line)
   caplog.clear()
   train(longer, of_line)

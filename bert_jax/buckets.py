@@ -238,6 +238,8 @@ def remove_tree(folder: 'Path') -> None:
 
 def mounted(path: pathlib.Path) -> str:
   """The URL of a path in a bucket that gcsfuse has mounted; '' for all others."""
+  if isinstance(path, Bucket):
+    return ''
   real, best = os.path.realpath(path), ['', '', '']
   with contextlib.suppress(OSError), open(MOUNTS) as file:
     for line in map(str.split, file):

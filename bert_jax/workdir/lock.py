@@ -48,7 +48,7 @@ def held(workdir: str | Path) -> Iterator[None]:
   """A context that holds the lock of a folder, which is made; Busy if another process does."""
   folder, ended, counts, holder = Path(workdir), threading.Event(), itertools.count(), _holder()
   is_in_bucket = isinstance(folder, Bucket)
-  if not is_in_bucket and (url := mounted(folder)):
+  if url := mounted(folder):
     log.warning('%s: gcsfuse shows no lock and no line of a run that lives; write %s', folder, url)
   with writing(workdir):
     write, release = (_taken_in_bucket if is_in_bucket else _taken_on_disk)(folder, holder)

@@ -39,7 +39,7 @@ from bert_jax.errors import InputError, farewell
 from bert_jax.predict import hidden_states
 from bert_jax.predict.__main__ import check_output
 from bert_jax.rows import prepared_examples
-from bert_jax.run import initialization, setup, trackers
+from bert_jax.run import setup, trackers
 from bert_jax.run.inputs import read_inputs
 from bert_jax.text import documents as text
 from bert_jax.text import files as text_files
@@ -797,14 +797,6 @@ def test_a_bucket_that_gcsfuse_has_mounted_is_named_by_its_url(tmp_path, monkeyp
 # ---- runs ----------------------------------------------------------------------------------------
 
 
-def test_a_run_begins_in_a_bucket(fake, soon):
-  """Where it finds no checkpoint of another, once it has the lock."""
-  inputs = SimpleNamespace(workdir=Path('fake://mine/W'), in_workdir=True)
-  inputs.beginning = initialization.Beginning(None, None)
-  with lock.held(inputs.workdir):
-    setup.check_newest(inputs)
-
-
 class Killed(BaseException):
   pass
 
@@ -828,6 +820,19 @@ def test_a_bucket_keeps_the_checkpoints_that_a_disk_does(fake, tmp_path):
         checkpoints.save(dataclasses.replace(state, step=jnp.int32(number)), {}, {}, {})
         checkpoints.wait()
     assert [x for x in files.names(folder / 'checkpoints') if x.isdecimal()] == ['5', '8']
+
+
+def test_a_run_in_a_bucket_may_begin(fake):
+  """What is checked of its folder between the lock and the first step."""
+  inputs = SimpleNamespace(workdir=fake, in_workdir=False, beginning=None)
+  with lock.held(fake):
+    setup.check_newest(inputs)
+    checkpoints = checkpoint.Checkpoints(fake, small_pretrain('x').checkpoint)
+    with contextlib.closing(checkpoints):
+      checkpoints.save(step.State(jnp.int32(3), {'x': jnp.arange(3.0)}, {}, {}), {}, {}, {})
+      checkpoints.wait()
+    with pytest.raises(lock.Busy, match='another run has trained in fake://mine/D meanwhile'):
+      setup.check_newest(inputs)
 
 
 # The thread of the lock is killed, too.

@@ -844,6 +844,10 @@ def test_slices_of_the_readme_are_those_of_its_manifest_and_its_run_is_one():
   loaded = config.load(words[words.index('--config') + 1], [x for x in words if '--config.' in x])
   assert loaded.mesh.slices == 2
   sharding.check_tpus(32, loaded, TASKS[loaded.objective])
+  (check,) = re.findall(r'^python -m bert_jax.config (.*) --tpus 32$', text, re.M)  # before rent
+  fields = [x for x in words if '--config.' in x and 'gs://' not in x]
+  assert check.split() == ['--config', words[words.index('--config') + 1], *fields]
+  assert text.index(check) < text.index('clusters create')
 
 
 def test_the_image_of_the_readme_holds_the_code_and_is_built_as_setup_installs(tmp_path):
@@ -920,7 +924,7 @@ def test_commands_of_the_readme_against_a_gcloud_that_plays(gcloud):
   (folder / 'states').write_text('none\nWAITING_FOR_RESOURCES\nPROVISIONING\nACTIVE\n')
   text = Path('launch/README.md').read_text().replace('\\\n', ' ')
   (folder / 'ended').write_text('ended with exit status 0\n')
-  lines = re.findall(r'^(?:until )?bash launch/tpu .*', text, re.M)
+  lines = re.findall(r'^(?:until )?bash launch/tpu (?:.*\|\n)?.*', text, re.M)
   verbs = [line.partition('launch/tpu ')[2].split()[0] for line in lines]
   assert verbs[:3] == ['create', 'setup', 'run'] and verbs[-1] == 'delete'
   how = {'env': os.environ | env, 'capture_output': True, 'text': True, 'timeout': 60}
@@ -931,7 +935,8 @@ def test_commands_of_the_readme_against_a_gcloud_that_plays(gcloud):
   (folder / 'state').write_text('ACTIVE\n')
   (folder / 'ended').write_text('running, silent for 3 seconds\n')
   (waits,) = (line.replace('sleep 60', 'exit 7') for line in lines if line[0] == 'u')
-  assert subprocess.run(waits, shell=True, **how).returncode == 7
+  out = subprocess.run(waits, shell=True, **how)
+  assert out.returncode == 7 and BILLED in out.stderr  # and what is wrong, if it waits for ever
   (folder / 'ended').write_text('no run is going, and none has ended by itself\n')
   assert subprocess.run(waits, shell=True, **how).returncode == 0  # its machine was started anew
   (line,) = re.findall(r'^sky jobs launch .*', text, re.M)

@@ -103,10 +103,10 @@ class Clock:
       if max(works) > max(SLOW, 2 * statistics.median_low(works)):
         out['slow_process'] = works.index(max(works))
     achieved = self.flops_per_step * self.batches / seconds
-    if self.measured:  # with one product, which may have been slower than the device can be
-      self.peak = max(self.peak, achieved)
     if achieved <= self.peak:
       out['mfu'] = achieved / self.peak
+    elif self.measured:  # with one product, which was slower than the device can be
+      self.peak = achieved
     self.done += self.batches
     self.reset()
     return out

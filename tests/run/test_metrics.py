@@ -74,6 +74,17 @@ def test_the_process_that_the_others_wait_for_is_named(waits, works, named, monk
   assert given[1] == [0.0, 1.0]
 
 
+def test_a_measured_peak_that_was_too_low_is_no_mfu_of_all(monkeypatch):
+  """A product was slower than the steps that follow: the faster ones have no MFU, and raise it."""
+  now = [0.0]
+  monkeypatch.setattr(speed.time, 'perf_counter', lambda: now[0])
+  monkeypatch.setattr(speed, 'peak_flops', lambda: 1e6)
+  clock = speed.Clock(3e5)
+  for batches, mfu in (3, 0.9), (5, None), (4, 0.8):
+    clock.steps, clock.batches, now[0] = batches, batches, now[0] + 1
+    assert clock.read(10).get('mfu') == (mfu and pytest.approx(mfu))
+
+
 def test_waiting_for_other_processes_is_waiting_for_devices(monkeypatch):
   """A vote takes 3 seconds, since another process is late, and the metrics of a step 0.5."""
   now, settled = [50.0], []

@@ -407,9 +407,16 @@ def test_the_compiler_is_asked_for_the_slices_and_for_a_chip_alone(monkeypatch):
     ('v5e:4x4', 2, 'v5e:4x4', {'num_slices': 2}),
     ('v6e:1x1', 1, 'v6e:1x1', alone),
     ('v5p:1x1x1', 3, 'v5p:1x1x1', {'num_slices': 3} | alone),
+    ('v4-16', 1, 'v4:2x2x2', {'chip_config_name': 'megacore'}),
   ):
     assert chips.devices_of(name, slices) == [1, 2]
     assert asked.pop() == ((topology, 'tpu'), options)
+
+
+def test_the_compiler_has_the_devices_that_are_counted():
+  pytest.importorskip('libtpu', reason='the TPU compiler is not installed (pip install libtpu)')
+  for name in 'v2-8', 'v3-32', 'v4-8', 'v4:2x2x2', 'v5p-16', 'v5e-4', 'v6e-8':
+    assert len(chips.devices_of(name)) == chips.counted(name)[1], name
 
 
 def test_what_is_published_of_a_chip_fits_together():

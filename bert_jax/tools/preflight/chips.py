@@ -125,6 +125,8 @@ def devices_of(topology: str, slices: int = 1) -> list[jax.Device]:
   options: dict[str, Any] = {'num_slices': slices} if slices > 1 else {}
   if re.fullmatch(r'\w+:1x1(x1)?', topology):
     options['chips_per_host_bounds'] = [1, 1, 1]
+  if topology.startswith('v4:'):  # its two cores are one device, as JAX has them on such a machine
+    options['chip_config_name'] = 'megacore'
   try:
     with compilation.quiet():
       return list(topologies.get_topology_desc(topology, 'tpu', **options).devices)

@@ -376,6 +376,11 @@ def test_a_field_knows_what_configs_without_it_meant(monkeypatch):
     config.from_json(written)
 
 
+def test_a_run_of_an_earlier_version_is_read_with_the_fields_added_since():
+  """Also after the goldens were written anew, if an added field lacks its `past`."""
+  config.from_json(Path('tests/golden/old_workdir/config.json').read_text())
+
+
 def test_where_a_corpus_is_held_out_decides_the_numbers_of_pretraining_only():
   """Without data.eval a share of data.train is held out, and is not trained on."""
   for spec, differs in (('configs/pretrain.py', True), ('configs/finetune.py:task=sst2', False)):

@@ -2,8 +2,8 @@
 
     python tests/layouts.py [--task A --task B] data,fsdp,tensor[,FIELD=VALUE] ...
 
-1,1,1 is one of the devices. tests/test_layouts.py compares the lines; tests/programs.py compiles the
-same steps for more devices. A task is one of TASKS, or a config such as
+1,1,1 is one of the devices. tests/test_layouts.py compares the lines; tests/programs.py compiles
+the same steps for more devices. A task is one of TASKS, or a config such as
 configs/finetune.py:task=table,objective=NAME.
 
 Batches are drawn at random by the objective's own contract: what they say does not matter here.

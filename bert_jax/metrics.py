@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bert_jax.errors import InputError
+
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +46,12 @@ KINDS = 'majority', 'chance'  # of baselines that an evaluation counts itself, a
 
 
 def mean(values: jax.Array | float, weights: jax.Array) -> Mean:
-  """The Mean of an array under weights of the same shape."""
+  """The Mean of an array, or of one number, under weights of the same shape. InputError for others:
+  if values share a weight, the total counts it for each of them, and the sum of weights once."""
+  shape, of_weights = jnp.shape(values), jnp.shape(weights)
+  if shape not in ((), of_weights):
+    fault = f'metrics.mean has values {list(shape)} and weights {list(of_weights)}'
+    raise InputError(f'{fault}; give each value its weight, as by jnp.broadcast_to.')
   return Mean(jnp.sum(values * weights, dtype=jnp.float32), jnp.sum(weights, dtype=jnp.float32))
 
 

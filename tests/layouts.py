@@ -1,9 +1,10 @@
-"""The losses of three steps of every objective on meshes of 8 devices, for tests/test_layouts.py.
+"""Loss and gradient norm, in turn, of three steps of each objective on meshes of 8 devices.
 
     python tests/layouts.py [--task A --task B] data,fsdp,tensor[,FIELD=VALUE] ...
 
-1,1,1 is one of the devices. tests/programs.py compiles the same steps for more of them. A task is
-one of TASKS, or a config such as configs/finetune.py:task=table,objective=NAME.
+1,1,1 is one of the devices. tests/test_layouts.py compares the lines; tests/programs.py compiles
+the same steps for more devices. A task is one of TASKS, or a config such as
+configs/finetune.py:task=table,objective=NAME.
 
 Batches are drawn at random by the objective's own contract: what they say does not matter here.
 """

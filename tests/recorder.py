@@ -18,7 +18,8 @@ exports    every file of exported folders: heads of BERT, RoBERTa and DistilBERT
 preflight  the JSON of a compiled step for TPUs, without figures of communication and of time
 configs    every field of every config that configs/ names
 
-    python tests/recorder.py --goldens    # writes tests/golden/configs, the same as text, anew
+    python tests/recorder.py --goldens    # writes tests/golden/configs, the same as text, anew, and
+                                          # tests/golden/affects.txt, what each field affects
 """
 
 import argparse
@@ -39,6 +40,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parents[1]
 GOLDEN = HERE / 'tests' / 'golden' / 'configs'
+AFFECTS = GOLDEN.parent / 'affects.txt'
 LONGEST = 200  # characters of a value that is kept as it is; of a longer one the SHA-256
 
 
@@ -163,6 +165,15 @@ def write_goldens() -> None:
   for file, specs in NAMED.items():
     configs = {arguments: named_config(HERE, f'{file}:{arguments}') for arguments in specs}
     (GOLDEN / f'{file}.txt').write_text(golden_text(configs))
+  AFFECTS.write_text(text_of(affected()) + '\n')
+  print(f'written: {GOLDEN.relative_to(HERE)}, {AFFECTS.relative_to(HERE)}')
+
+
+def affected() -> dict[str, str]:
+  """{field: what it affects} of all fields that a config may have."""
+  from bert_jax.config import ALL
+
+  return {name: ' '.join(sorted(ALL[name].affects)) for name in sorted(ALL)}
 
 
 def record_configs(only: str, runs: None):
@@ -594,7 +605,9 @@ def main() -> None:
   parser.add_argument('--root', type=Path, default=HERE, help='the checkout that is recorded')
   parser.add_argument('--write', type=Path, metavar='FILE', help='write the record, or add parts')
   parser.add_argument('--compare', type=Path, metavar='FILE', help='say what is not as in a record')
-  parser.add_argument('--goldens', action='store_true', help='write tests/golden/configs anew')
+  parser.add_argument(
+    '--goldens', action='store_true', help='write tests/golden/configs and affects.txt anew'
+  )
   parser.add_argument('parts', nargs='*', metavar='PART', help=f'of {", ".join(PARTS)}; all')
   parser.add_argument(
     '--only', default='', metavar='TEXT', help='what has this in its name; added to FILE'

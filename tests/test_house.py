@@ -3,7 +3,9 @@
 import ast
 import functools
 import graphlib
+import importlib
 import os
+import pkgutil
 import re
 import subprocess
 import sys
@@ -14,8 +16,10 @@ import pytest
 import yaml
 
 import bert_jax
+from bert_jax import tasks
 from bert_jax.convert.families import FAMILIES
 from bert_jax.tasks import TASKS
+from bert_jax.tasks.record import Family
 
 # Rooms, the files and folders of bert_jax, from the bottom up, one on each level. A room imports
 # those below it, so that no circle of rooms is possible.
@@ -175,6 +179,14 @@ def test_families_are_known_by_their_records_only():
       f'{path} writes down {", ".join(sorted(of_families))}: ask the record of the family, call it '
       'otherwise or, if the text means something else, say in NAMES_OF_FAMILIES what.'
     )
+
+
+def test_every_record_of_a_family_is_known():
+  """A record without its line in tasks/__init__.py would be an objective that is not known."""
+  for module in pkgutil.walk_packages(tasks.__path__, 'bert_jax.tasks.'):
+    for name, x in vars(importlib.import_module(module.name)).items():
+      known = not isinstance(x, Family) or TASKS.get(x.name) is x
+      assert known, f'{module.name}.{name} has no line in bert_jax/tasks/__init__.py'
 
 
 def test_objectives_do_not_know_the_loop_and_configs_only_the_config():

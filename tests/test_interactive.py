@@ -317,7 +317,11 @@ def test_a_loss_and_a_score_from_a_cell(small, tmp_path, added, monkeypatch):
     [asked.loc[i, f'probabilities.{gold}'] for i, gold in enumerate(table(1, 11)['label'])]
   )
   focal = -((1 - p) ** 2) * np.log(p)
-  assert run.metrics['classification'] == pytest.approx(np.mean(focal), rel=1e-4)
+  assert run.metrics['focal'] == pytest.approx(np.mean(focal), rel=1e-4)
+  # A baseline is of cross-entropy, and does not stand beside another loss.
+  assert run.metrics['classification'] == pytest.approx(-np.mean(np.log(p)), rel=1e-4)
+  beside = {name for name in run.metrics if '_below_' in name}
+  assert beside == {'classification_below_entropy'}
   # The cell may be run again, and the run has ended.
   exec(cell, names)
   assert names['run'].metrics == run.metrics and TASKS['focal'] is names['FOCAL']

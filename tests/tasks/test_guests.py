@@ -12,7 +12,7 @@ from conftest import small_pretrain
 from bert_jax import config as config_lib
 from bert_jax import sharding, step
 from bert_jax.errors import InputError
-from bert_jax.metrics import LossLevel, Mean
+from bert_jax.metrics import LossLevel, Mean, mean
 from bert_jax.objectives.encode import encode
 from bert_jax.run.inputs import read_inputs
 from bert_jax.tasks import TASKS
@@ -99,6 +99,22 @@ def test_a_term_that_is_not_divided_by_its_weight(odd):
 
   with pytest.raises(InputError, match="Sum.terms returns for 'score' no Mean of single numbers"):
     lowered(Sum())
+
+
+@pytest.mark.parametrize('weights', [(8, 1), (), (5,)])
+def test_weights_that_values_share(weights):
+  """A mean of ones over [8, 5] would be 5, 40 or 8."""
+
+  class Shared(toys.Running):
+    def terms(self, *arguments):
+      terms, carry = super().terms(*arguments)
+      return terms | {'score': mean(jnp.ones((8, 5)), jnp.ones(weights))}, carry
+
+  sentence = f'has values [8, 5] and weights {list(weights)}; give each value its weight'
+  with pytest.raises(InputError, match=re.escape(sentence)):
+    lowered(Shared())
+  both = jnp.arange(40.0).reshape(8, 5), jnp.ones((8, 5))
+  assert mean(*both).value == 19.5 and mean(3.0, both[1]).value == 3
 
 
 def test_arrays_that_steps_and_encoders_need():

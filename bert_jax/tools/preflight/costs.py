@@ -11,7 +11,7 @@ from bert_jax.tools.preflight import step_time
 
 HEADER = (
   'topology', 'chips, hosts', 'fits', 'step, ms', 'MFU', 'MFU of computing alone', 'hours',
-  'chip-hours', 'on demand', 'spot', 'tokens/s a host', 'tokens', 'passes',
+  'chip-hours', 'on demand', 'spot', 'steps for $100', 'tokens/s a host', 'tokens', 'passes',
 )  # fmt: skip
 
 
@@ -58,9 +58,12 @@ def _column(name: str, report: Mapping[str, Any]) -> list[str]:
   paid = [report.get(key, []) for key in ('dollars', 'spot_dollars')]
   return [
     name, f'{report["chips"]}, {report["hosts"]}', *_speed(report),
-    between([24 * x for x in report.get('days', [])], '{:,.1f}'),
-    between(report.get('chip_hours', []), '{:,.1f}'),
+    *(
+      between(x, '{:,.1f}' if max(x, default=0) >= 1 else '{:,.2f}')
+      for x in ([24 * x for x in report.get('days', [])], report.get('chip_hours', []))
+    ),
     *(between(x, '${:,.2f}' if max(x, default=0) < 100 else '${:,.0f}') for x in paid),
+    between([float(f'{100 * report["steps"] / x:.3g}') for x in paid[0]], '{:,.0f}'),
     between([tokens / x['step_s'] for x in step_time.fullest(report)], '{:,.0f}'),
     f'{report["tokens"] / 1e9:,.4g} B', f'{report["passes"]:.3g}' if report['passes'] else '-',
   ]  # fmt: skip

@@ -144,15 +144,14 @@ def test_labels_are_counted_and_rare_ones_are_named(vocab, tmp_path, caplog):
     "classes that are several labels in one: 'a; b'; table.multi_label=true learns each by itself."
   ]
   texts = [f'I was sent {k} of {k + 2}.' for k in range(33)]
-  for own, many in (
-    ('33 of 33', texts),
-    ('31 of 37', texts + texts[:2] * 2),
-    ('11 of 11', [f'{k},5' for k in range(11)]),
+  for once, many in (
+    ('33 of its 33', texts),
+    ('31 of its 37', texts + texts[:2] * 2),
+    ('11 of its 11', [f'{k},5' for k in range(11)]),
   ):
-    own += ' training examples'
-    with pytest.raises(InputError, match=f'{own} have a label of their own .*, or table.labels'):
+    with pytest.raises(InputError, match=f"column 'label': {once} labels .*, or table.labels"):
       about(many, 'table.label_column=label')
-  assert about([*texts[:30], *[texts[30]] * 8]), 'a label of their own: 30 of 38'
+  assert about([*texts[:30], *[texts[30]] * 8]), '30 of 38 are not too many'
   assert about('12345' * 4, 'table.regression=true') == about('1234' * 4) == []
   assert about(['a,b', 'b', '', 'a,b'], 'table.multi_label=true') == []
   assert "labels: 'b' 3, 'a' 2" in caplog.messages

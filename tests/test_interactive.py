@@ -63,7 +63,7 @@ def seen(monkeypatch):
 # ---- rows in memory ------------------------------------------------------------------------------
 
 
-def test_rows_in_memory_are_those_of_a_file(run, small, tmp_path):
+def test_rows_in_memory_are_those_of_a_file(run, small, tmp_path, caplog):
   """The same steps as of the command on a CSV of the rows; and the same evaluation."""
   for split, rows in ('train', table()), ('eval', table(1, 11)):
     rows.to_csv(tmp_path / f'{split}.csv', index=False)
@@ -75,8 +75,11 @@ def test_rows_in_memory_are_those_of_a_file(run, small, tmp_path):
   assert metrics == run.metrics == run.evaluate() == run.evaluate(paths['data.eval'])
   assert run.evaluate(table(1, 11).to_dict('records')) == metrics
   assert run.evaluate(table(1, 11), 4) != metrics and saved(run.workdir) == [4, 8, 9]
+  assert 'the run was trained on this' not in caplog.text
   names = sorted(path.name.partition('-')[0] for path in (run.workdir / 'rows').iterdir())
   assert names == ['eval', 'train']  # the evaluations were of the same rows
+  run.evaluate(table())
+  assert 'the run was trained on this' in caplog.text
 
 
 def test_a_run_that_was_stopped_goes_on_with_the_same_bits(run, small, tmp_path):

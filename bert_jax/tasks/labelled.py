@@ -173,7 +173,7 @@ def sources_of(
 def log_labels(what: str, labels: Sequence[str], counts: Sequence[int] | np.ndarray) -> None:
   """Logs labels with their counts in the training data, the most frequent first. what: they are."""
   order = np.argsort(-np.asarray(counts), kind='stable')
-  shown = ', '.join(f'{labels[i]} {counts[i]:,}' for i in order[:NAMED])
+  shown = ', '.join(f'{quoted(labels[i])} {counts[i]:,}' for i in order[:NAMED])
   log.info('%s: %s%s', what, shown, f' and {len(labels) - NAMED:,} more' * (len(labels) > NAMED))
 
 

@@ -8,6 +8,7 @@ that says where.
 
 import contextlib
 import errno
+import filecmp
 import glob
 import gzip
 import re
@@ -247,3 +248,19 @@ def split_files(spec: str, split: str, *, one: bool = False, kind: str = '') -> 
         return named
   there = f'no {" or ".join(names)} file but {", ".join(path.name for path in paths[:5])}'
   raise InputError(f'{spec} holds {there}; name the file you mean')
+
+
+def trained_on(train: str, evaluated: str) -> list[Path]:
+  """The files of the spec `evaluated` that the spec `train` names, too, or has a copy of. [] of
+  sets by name (which have splits), of buckets unless the paths are equal, and of missing files."""
+  if not (train and evaluated):
+    return []
+  with contextlib.suppress(InputError, OSError):
+    known, asked = (
+      [path for _, part in parts(spec) if not is_named(part) for path in split_files(part, split)]
+      for spec, split in ((train, 'train'), (evaluated, 'eval'))
+    )
+    on_disk = [path for path in known if not isinstance(path, Bucket)]
+    same = lambda x: not isinstance(x, Bucket) and any(filecmp.cmp(x, y, False) for y in on_disk)
+    return [path for path in asked if path in known or same(path)]
+  return []

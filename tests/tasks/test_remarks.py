@@ -118,20 +118,22 @@ def test_labels_are_counted_and_rare_ones_are_named(vocab, tmp_path, caplog):
     'another label.',
     "labels that no example of the held-out data has: 'a'; raise table.eval_share.",
   ]
-  assert 'labels: b 36, a 3, c 1' in caplog.messages
+  assert "labels: 'b' 36, 'a' 3, 'c' 1" in caplog.messages
   assert about([f'{k % 12}.5' for k in range(48)]) == [
     'all 12 labels are numbers and are taken as classes; table.regression=true learns them as '
     'numbers.'
   ]
-  halves = [f'{k}.5' for k in (*range(30), 7)]
+  halves = [f'{k}.5' for k in (*range(30), *[7] * 9)]
   assert len(about(halves)) == 1, 'not that most are rare'
   with pytest.raises(InputError, match='none but the only texts of 3 labels, .*regression=true'):
-    about(halves, 'table.eval_share=0.1')
+    about([f'{k}.5' for k in range(10)], 'table.eval_share=0.3')
   assert about([*[str(k % 13) for k in range(65)], '13'])[1] == (
     "labels with one example or none in training: '13'; give more examples, or put them under "
     'another label.'
   )
-  assert any(x.startswith('labels: 0.5 4, ') and x.endswith(' and 2 more') for x in caplog.messages)
+  assert any(
+    x.startswith("labels: '0.5' 4, ") and x.endswith(' and 2 more') for x in caplog.messages
+  )
   assert about([f'{k}.5' for k in range(7)])[0].startswith('all 7 labels are numbers')
   path.write_text('sentence\tlabel\n1,5\ta\n\tb\n0.25\tb\n3\ta\n')
   wrong, *_ = remarks_on('configs/finetune.py', *settings)
@@ -141,12 +143,18 @@ def test_labels_are_counted_and_rare_ones_are_named(vocab, tmp_path, caplog):
   assert about(['a', 'b', 'a; b', 'b', 'a, c', 'a; b', 'a', 'a, c']) == [
     "classes that are several labels in one: 'a; b'; table.multi_label=true learns each by itself."
   ]
-  for many in ([f'T-{k}' for k in range(20)], [f'{k},5' for k in range(11)]):
-    with pytest.raises(InputError, match='no two training .* the same label .*, or table.labels'):
+  texts = [f'I was sent {k} of {k + 2}.' for k in range(33)]
+  for once, many in (
+    ('33 of its 33', texts),
+    ('31 of its 37', texts + texts[:2] * 2),
+    ('11 of its 11', [f'{k},5' for k in range(11)]),
+  ):
+    with pytest.raises(InputError, match=f"column 'label': {once} labels .*, or table.labels"):
       about(many, 'table.label_column=label')
+  assert about([*texts[:30], *[texts[30]] * 8]), '30 of 38 are not too many'
   assert about('12345' * 4, 'table.regression=true') == about('1234' * 4) == []
   assert about(['a,b', 'b', '', 'a,b'], 'table.multi_label=true') == []
-  assert 'labels: b 3, a 2' in caplog.messages
+  assert "labels: 'b' 3, 'a' 2" in caplog.messages
   assert '1 with none of the labels (kept) (a.tsv:4)' in caplog.text
 
 

@@ -409,7 +409,7 @@ def test_tags_stand_on_the_first_piece_or_on_all(tmp_path, tokenizer, caplog):
     shares = softmax(params['classifier']['dense']['bias'])
     assert source.prior == (0.25, 0.5, 0.25) == pytest.approx(shares)
   assert '1 tokens without a word piece ([UNK] taken) (a:1, token 3)' in caplog.text
-  assert caplog.messages.count('tags: I-PER 2, B-PER 1, O 1') == 2
+  assert caplog.messages.count("tags: 'I-PER' 2, 'B-PER' 1, 'O' 1") == 2
 
 
 def test_each_token_of_a_long_sentence_is_asked_where_it_has_most_context(tmp_path, tokenizer):

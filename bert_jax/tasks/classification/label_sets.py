@@ -16,6 +16,7 @@ from bert_jax.tasks.labelled import NAMED, always, entropy, f1_of_all, log_label
 from bert_jax.text.values import decimal_number, finite_number, printed_value
 
 MOST_LABELS = 1000  # more are probably numbers or texts
+MOST_ONCE = 0.8  # share of the labels given; if more occur once, so are these
 UNKNOWN = 'rows with an unknown label'  # a kind of fault
 SEPARATORS = ',;|'  # what may stand between the labels of a text
 WHOLE = re.compile(r'^(-?\d+)\.0$')
@@ -108,12 +109,12 @@ def label_set(table: ConfigDict, found: Mapping[str, int]) -> tuple[str, ...]:
   if len(labels) > MOST_LABELS:
     fault = f'column {table.label_column!r} holds {len(labels)} labels: {listed(labels, 3)}'
     raise InputError(f'{fault}; name another table.label_column or set table.regression=true.')
-  if len(labels) > NAMED and max(found.values()) == 1:
-    fault = f'no two training examples have the same {table.label_column} ({listed(labels, 3)})'
-    fix = (
-      'name another column, set table.regression=true for numbers, or table.labels to the classes'
-    )
-    raise InputError(f'{fault}; {fix}.')
+  once, given = sum(number == 1 for number in found.values()), sum(found.values())
+  if len(labels) > NAMED and once > MOST_ONCE * given:
+    fault = f'column {table.label_column!r}: {once:,} of its {given:,} labels occur once'
+    fix = 'name another table.label_column, set table.regression=true for numbers'
+    fix += ', or table.labels to the classes'
+    raise InputError(f'{fault} ({listed(labels, 3)}); {fix}.')
   if odd := [label for label in labels if '|' in label]:
     fault = f'label {quoted(odd[0])} has a | in it, which parts the spellings of a label'
     several = 'if these are several labels of a text, set table.multi_label=true'

@@ -46,10 +46,9 @@ def statements(node, inside):
       yield from statements(part, inside)
 
 
-@functools.cache
-def imports(path, inside=True):
-  """Names of our own modules, without `bert_jax.`, that a file imports where it runs: what stands
-  under `if TYPE_CHECKING:` only names types. inside: in functions, too."""
+def imported(path, inside=True):
+  """Names of what a file imports where it runs: what stands under `if TYPE_CHECKING:` only names
+  types. inside: in functions, too."""
   out = []
   for node in statements(tree(path), inside):
     if isinstance(node, ast.Import):
@@ -58,8 +57,15 @@ def imports(path, inside=True):
       names = [f'{node.module}.{alias.name}' for alias in node.names]
     else:
       continue
-    out += [x.removeprefix('bert_jax.') for x in names if x.startswith('bert_jax.')]
+    out += names
   return out
+
+
+@functools.cache
+def imports(path, inside=True):
+  """Names of our own modules, without `bert_jax.`, among those of imported."""
+  own = [x for x in imported(path, inside) if x.startswith('bert_jax.')]
+  return [x.removeprefix('bert_jax.') for x in own]
 
 
 def level(module):
@@ -220,7 +226,10 @@ def loaded_by(*modules):
 def test_import_floor():
   rooms = 'tools.prepare metrics tools.prepare.__main__ train predict predict.__main__'
   loaded = loaded_by('bert_jax', *(f'bert_jax.{room}' for room in rooms.split()))
-  assert not (HEAVY | SCORERS) & set().union(*loaded.values())
+  heavy = (HEAVY | SCORERS) & set().union(*loaded.values())
+  there = lambda path, x: any(f'{y}.'.startswith(f'{x}.') for y in imported(path, inside=False))
+  found = {x: [str(path) for path in MODULES if there(path, x)] for x in heavy}
+  assert not heavy, f'these imports belong into the functions that need them: {found}'
   assert not {'jax', 'IPython'} & loaded['bert_jax.tools.prepare']
   assert not {'tqdm', 'bert_jax.hosts', 'bert_jax.config'} & loaded['bert_jax.metrics']
 

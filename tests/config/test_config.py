@@ -85,12 +85,13 @@ def test_a_wrong_field_is_one_sentence(override, sentence):
     (
       'table',
       'masking.rate',
-      'electra, language_model, not of classification',
+      'masking.* is of mlm_nsp, ... not of classification',
     ),
   ],
 )
 def test_a_field_of_other_objectives_is_said_to_be_so(task, name, sentence):
-  with refused(re.escape(f'config has no field {name!r}; ') + '.*' + re.escape(sentence)):
+  said = '.*'.join(map(re.escape, sentence.split('...')))  # further families may stand there
+  with refused(re.escape(f'config has no field {name!r}; ') + '.*' + said):
     config.load(f'configs/finetune.py:task={task}', [f'--config.{name}=0.2'])
 
 

@@ -369,7 +369,7 @@ def test_the_checkpoint_to_go_back_to_stays(tmp_path):
 
 @pytest.mark.parametrize(
   'platform, peak, mfu',
-  [('tpu', 1e6, 0.5), ('tpu', math.nan, None), ('tpu', 1e5, None), ('cpu', 1e5, 1.0)],
+  [('tpu', 1e6, 0.5), ('tpu', math.nan, None), ('tpu', 1e5, None), ('cpu', 1e5, None)],
 )
 def test_mfu_is_left_out_where_it_is_not_known(platform, peak, mfu, monkeypatch):
   monkeypatch.setattr(speed, 'peak_flops', lambda: peak)

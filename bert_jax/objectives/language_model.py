@@ -223,5 +223,5 @@ class LanguageModel(MlmNsp):
     kind = values.get('language_model.kind', self.stages[-1])
     shares = {'causal': self.causal_share, 'masked': 1 - self.causal_share}
     shares = {k: x for k, x in shares.items() if x} if kind == 'hybrid' else {kind: 1.0}
-    of_kind = lambda kind: super(LanguageModel, self._alone[kind]).flops(batch_size)
+    of_kind = lambda kind: super(LanguageModel, self._alone[kind]).flops(batch_size, moment)
     return sum(x * of_kind(kind) for kind, x in shares.items())

@@ -12,7 +12,7 @@ from bert_jax.models import flops
 from bert_jax.objectives.classification import Classification
 from bert_jax.objectives.language_model import LanguageModel
 from bert_jax.objectives.mlm_nsp import MlmNsp
-from bert_jax.timeline import Moment
+from bert_jax.timeline import EVALUATION, Moment
 
 B, T, D, V = 4, 8, MODEL.hidden_size, MODEL.padded_vocab_size
 K = MASKING['max_predictions']
@@ -61,6 +61,13 @@ def test_a_masked_language_model():
   assert MlmNsp(MODEL, T, 0.0, MASKING).flops(B) == encoder() + words(B * K)
   pairs = MlmNsp(MODEL, T, 1.0, MASKING, examples_per_row=2).flops(B)
   assert pairs == encoder() + words(B * K) + 2 * B * 2 * (D * D + 2 * D)
+
+
+def test_an_evaluation_counts_its_own_masks():
+  eval_masking = {'policies': ('token',), 'max_predictions': K + 2}
+  of = MlmNsp(MODEL, T, 0.0, MASKING, eval_masking=eval_masking)
+  assert of.flops(B, EVALUATION) == encoder() + words(B * (K + 2))
+  assert of.flops(B) == of.flops(B, Moment()) == encoder() + words(B * K)
 
 
 def test_the_language_model_beside_a_classifier_counts():

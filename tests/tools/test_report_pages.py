@@ -273,6 +273,9 @@ def test_bad_input_is_named_and_the_rest_reported(tmp_path, no_pictures):
   (tmp_path / 'logs' / 'gone.json').write_text(json.dumps({'state': 'done'}))
   planned = {'baseline': 'x', 'runs': {name: {}, 'late': {}, 'begun': {}, 'gone': {}}}
   (tmp_path / 'sweep.json').write_text(json.dumps(planned))
+  for text in ('norm', 'norm=', '=norm'):
+    with pytest.raises(InputError, match=f"--label '?{text}'? is not OLD=NEW"):
+      report.read(tmp_path, renamed=[text])
   with pytest.raises(InputError, match='no arm, or several, is called as --label what=ever says; '):
     report.read(tmp_path, renamed=['what=ever'])
   report.main([str(tmp_path)])

@@ -249,13 +249,27 @@ def test_arms_that_differ_in_nothing_that_has_an_effect_are_no_runs(tmp_path, ca
   rate = 'masking.masked_lm_prob'
   kept = [f'causal,{rate}=0.15', *(f'masked,{rate}={x}' for x in (0.15, 0.3, 0.6))]
   assert [run.arm for run in runs[::2]] == kept and len(runs) == 8 and baseline == kept[0]
-  said = f'{rate} changes nothing in {kept[0]}; left out: causal,{rate}=0.3 and 1 more'
+  said = f'{rate} changes no number in {kept[0]}; left out: causal,{rate}=0.3 and 1 more'
   assert caplog.text.count(said) == 1
-  with pytest.raises(InputError, match=f'all arms are the same: {rate} changes nothing here; vary'):
+  with pytest.raises(
+    InputError, match=f'all arms are the same: {rate} changes no number here; vary'
+  ):
     of('configs/ablations.py:objectives,runlocal', '--arms=causal', rates)
   of('configs/pretrain.py:runlocal', factors := '--vary=corpus.dupe_factor=2,3')
-  with pytest.raises(InputError, match='corpus.dupe_factor changes nothing here'):
+  with pytest.raises(InputError, match='corpus.dupe_factor changes no number here'):
     of('configs/ablations.py:norm,runlocal', '--arms=norm=layer_norm', factors)
+  # The report counts runs of these as copies.
+  lines = '--vary=log.every=10,20;optimizer.beta1=0.9,0.9'
+  with pytest.raises(InputError, match='the same: log.every changes no number here; vary another'):
+    of(PRETRAIN, lines)
+  runs, _ = of(PRETRAIN, '--vary=optimizer.beta1=0.8,0.7,0.80')
+  assert [run.arm for run in runs[::2]] == ['optimizer.beta1=0.8', 'optimizer.beta1=0.7']
+  assert 'equal to optimizer.beta1=0.8; left out: optimizer.beta1=0.80' in caplog.text
+  with pytest.raises(InputError, match='optimizer.beta1=0.8 is also optimizer.beta1=0.80; vary'):
+    of(PRETRAIN, '--vary=optimizer.beta1=0.8,0.80')
+  for words, fields in ((['--vary=seed=1,2'], []), ([], ['--config.seed=5'])):
+    with pytest.raises(InputError, match='are given by --seeds, such as --seeds 1,2; drop seed='):
+      planned(tmp_path, *words, fields=fields)
   for argument in ('task=sst2', 'objective=causal'):
     with pytest.raises(InputError, match=f'{argument} changes nothing in masking_rate; leave it'):
       of(f'configs/ablations.py:masking_rate,runlocal,{argument}')
@@ -405,6 +419,8 @@ def test_a_sweep_says_how_long_its_runs_are_and_of_what_text():
   named = said('configs/pretrain.py:size=base', 'data.train=a.txt', 'batch_size=24', 'steps=700000')
   assert named.endswith('700,000 steps of 24 rows, 2.15 B tokens each')
   assert 'empty' not in said('configs/pretrain.py:runlocal')
+  short = said('configs/pretrain.py:runlocal', 'steps=37', 'batch_size=24', 'data.seq_length=48')
+  assert short.endswith('37 steps of 24 rows, 42,624 tokens each')
   assert said('configs/finetune.py:runlocal', 'epochs=2.5', 'steps=0').endswith('of 2.5 epochs')
 
 
@@ -542,6 +558,22 @@ def test_the_expected_time_counts_starts_epochs_and_evaluations(monkeypatch, tmp
   assert [*found.values()] == pytest.approx(each)
 
 
+def test_the_expected_time_of_evaluations_is_of_their_own_masks(monkeypatch, tmp_path):
+  """An arm of six times as many masked words has longer steps, and evaluations as short."""
+  given = ['--config.steps=40', '--config.eval.every=0', '--config.eval.batches=3']
+  vary = '--seeds=1', '--vary', 'masking.masked_lm_prob=0.1,0.6'
+  runs, _ = planned(tmp_path, *vary, fields=given)
+  facts = Facts(data={'train': Split(rows=500), 'eval': Split(rows=90)})
+  points = (Point(5, 'train', {'steps': 5}),)
+  there = Run(tmp_path, runs[0].config, {}, '', facts, points=points)
+  monkeypatch.setattr(sweep_jobs, 'tried', lambda run, count: (there, 2.0, 9.0))
+  found, _ = sweep.times(runs, tmp_path, 1)
+  few, many = (flops_of_step(run.config) for run in runs)
+  assert many > 1.3 * few
+  more = 40 * (many / few - 1) * 2.0 / 5
+  assert found[runs[1].folder] - found[runs[0].folder] == pytest.approx(more)
+
+
 def test_a_dry_run_tries_nothing_beside_a_run_that_is_trained(monkeypatch, tmp_path, capsys):
   """The run itself says how long its steps take, of which 2 s were for 3 steps until a stop; those
   of two other steps, killed before their line, are lost."""
@@ -579,6 +611,20 @@ def test_a_finished_arm_tells_the_time_of_a_larger_one_by_its_flops(monkeypatch,
   _, said, _ = swept(capsys, *words)
   assert [re.split(' {2,}', line)[2] for line in said.splitlines()[1:3]] == ['0 s', '15 s']
   assert 'of another arm by batch_size=8,seed=0, which is done: 7 s to start, 0.5 s a step' in said
+  # It has found the program that another one took 5 s to compile, as the next arm's first will.
+  (folder / 'run.json').write_text('{"costs": {"compile_seconds": 1.6}}')
+  slow = tmp_path / 'batch_size=8,seed=1'
+  shutil.copytree(folder, slow)
+  (slow / 'run.json').write_text('{"costs": {"compile_seconds": 5.2}}')
+  both = lambda _, run, *faults: Outcome(
+    'done' * ('=8,' in run.folder), '', 12.0 + ('1' in run.folder)
+  )
+  monkeypatch.setattr(sweep_jobs, 'state_of', both)
+  _, said, _ = swept(capsys, *words, '--seeds', '2')
+  assert [re.split(' {2,}', line)[2] for line in said.splitlines()[3:5]] == ['19 s', '13 s']
+  monkeypatch.setattr(sweep_jobs, 'state_of', ended)
+  shutil.rmtree(slow)
+  (folder / 'run.json').unlink()
   # Of how many rows an epoch is, run.json says, which is not there.
   _, said, _ = swept(capsys, *words, '--config.steps=0', '--config.epochs=3')
   assert [re.split(' {2,}', line)[2] for line in said.splitlines()[1:3]] == ['0 s', '?']

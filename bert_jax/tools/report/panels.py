@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from bert_jax.errors import InputError, suggestion
+from bert_jax.errors import InputError, quoted, suggestion
 from bert_jax.files import Path
 from bert_jax.metrics import LOSSES, Level, own_levels
 from bert_jax.tasks import TASKS
@@ -137,6 +137,11 @@ def report(
 ) -> Report:
   """Makes the Report of runs. baseline: an arm; '': the sweep's. renamed: ['OLD=NEW', ...], arms,
   metrics and folders of sweeps."""
+  for text in renamed:
+    if not all(text.rpartition('=')):
+      raise InputError(
+        f'--label {quoted(text)} is not OLD=NEW; write the name, = and another name.'
+      )
   runs, evaluated_on = report_arms.judged(runs)
   folders = list(map(Path, folders))
   counted, copies = report_arms.without_copies(runs)

@@ -23,6 +23,7 @@ from bert_jax import files
 from bert_jax.command_line import aligned, command_line, command_parser
 from bert_jax.errors import InputError, log
 from bert_jax.files import Path
+from bert_jax.timeline import EVALUATION
 from bert_jax.tools import arguments
 from bert_jax.tools.report import __main__ as report
 from bert_jax.tools.sweep import jobs as sweep_jobs
@@ -57,18 +58,22 @@ def times(runs: Sequence[Run], root: Path, processes: int) -> tuple[Mapping[str,
   if begun := done or [run for run in runs if lock.is_held(root / run.folder)]:
     # One that was stopped has begun more than once, or lost the seconds of some steps.
     came = lambda run: sweep_jobs.steps_of(records.read(root / run.folder))
+    compiled_in = lambda run: records.read(root / run.folder).facts.compile_seconds or 0.0
     took = lambda run: ended[run.folder].seconds
     first = sorted(done, key=took)[(len(done) - 1) // 2] if done else max(begun, key=came)
     how = f'{first.folder}, which is {"done" if done else "being trained"}'
     there, seconds, spent = sweep_jobs.so_far(root / first.folder)
-    start = spent.get('setup', 0.0)
+    start, compiling = spent.get('setup', 0.0), there.facts.compile_seconds or 0.0
     if done:
-      start = max(start, ended[first.folder].seconds - seconds - spent.get('eval', 0.0))
+      start = max(start, ended[first.folder].seconds - seconds - spent.get('eval', 0.0)) - compiling
+      compiling = max(map(compiled_in, done))  # most have found the program of another
+      start += compiling
   else:
     first, how = runs[0], f'a trial of {runs[0].folder}'
     log.info('trying %s for some seconds', first.folder)
     try:
       there, seconds, start = sweep_jobs.tried(first, min(processes, len(runs)))
+      compiling = there.facts.compile_seconds or 0.0
     except InputError as error:
       return {}, str(error)
   if not (steps_done := sweep_jobs.steps_of(there)):
@@ -83,13 +88,12 @@ def times(runs: Sequence[Run], root: Path, processes: int) -> tuple[Mapping[str,
     all_rows, every = -(-held // config.batch_size), config.eval.every or steps
     part = min(config.eval.batches or all_rows, all_rows)
     batches = -(-steps // every) * part + (all_rows if part < all_rows else 0)
-    total, before = (timeline.flops_before(n, flops) for n in (steps, steps - 1))
-    evaluating[arm] = batches * (total - before) / 3 * per_flop  # without gradients
-    by_arm[arm] = start + total * per_flop + evaluating[arm]
+    forward = flops(EVALUATION._replace(rows=config.batch_size)) / 3  # without gradients
+    evaluating[arm] = batches * forward * per_flop
+    by_arm[arm] = start + timeline.flops_before(steps, flops) * per_flop + evaluating[arm]
   of_evals = sweep_jobs.duration(evaluating.get(first.arm, math.nan))
   how += f': {start:.0f} s to start, {seconds / steps_done:.2g} s a step, {of_evals} to evaluate'
   firsts = {run.arm: run for run in reversed(runs)}
-  compiling = there.facts.compile_seconds or 0.0
   later = lambda run: compiling * (run is not firsts[run.arm])
   each = {run.folder: by_arm[run.arm] - later(run) for run in runs if run.arm in by_arm}
   return each | sure, f'{how_known}; of another arm by {how}' if sure else how

@@ -246,7 +246,10 @@ def arguments_of(spec: str, arm: Arm, seed: str) -> tuple[str, list[str]]:
 def runs_of(
   spec: str, arms: Mapping[str, Arm], seeds: Sequence[int], overrides: Sequence[str] = ()
 ) -> list[Run]:
-  """The Runs of {name: arm}: all seeds of one arm, then of the next. overrides: fields of all."""
+  """The Runs of {name: arm}: all seeds of one arm, then of the next. overrides: fields of all.
+  InputError if any sets the seed."""
+  if 'seed' in config_lib.names_of(overrides) or any('seed' in arm for arm in arms.values()):
+    raise InputError('the seeds of a sweep are given by --seeds, such as --seeds 1,2; drop seed=.')
   _check_number(len(arms) * len(seeds), f'{len(arms):,} arms and {len(seeds):,} seeds')
   out = []
   for name, arm in arms.items():

@@ -16,6 +16,7 @@ from bert_jax.files import Path
 from bert_jax.run import initialization
 from bert_jax.tasks import TASKS
 from bert_jax.timeline import Moment
+from bert_jax.tools.report.arms import WITHOUT_EFFECT
 from bert_jax.tools.sweep import arms as sweep_arms
 from bert_jax.tools.sweep import jobs
 from bert_jax.tools.sweep.arms import Run
@@ -55,9 +56,8 @@ def size_of(runs: Sequence[Run]) -> str:
   if not steps:
     return f'{len(runs)} runs of {longest.epochs:g} epochs'
   tokens = config_lib.timeline_of(longest, steps).rows_before(steps) * length
-  sentence = (
-    f'{len(runs)} runs of up to {steps:,} steps of {rows} rows, {tokens / 1e9:.3g} B tokens each'
-  )
+  count = f'{tokens / 1e9:.3g} B' if tokens >= MANY_TOKENS else f'{tokens:,.0f}'
+  sentence = f'{len(runs)} runs of up to {steps:,} steps of {rows} rows, {count} tokens each'
   if tokens < MANY_TOKENS or longest.data.train or not TASKS[longest.objective].reads_corpus:
     return sentence
   advice = 'name more text, or try it in short (runlocal in --config, or --config.steps)'
@@ -65,22 +65,26 @@ def size_of(runs: Sequence[Run]) -> str:
 
 
 def distinct(runs: Sequence[Run]) -> list[Run]:
-  """The runs but for arms that differ from an earlier one only in fields that change nothing there,
-  which is said; InputError if that leaves one arm. A baseline is the first of its equals."""
+  """The runs but for arms that are equal to an earlier one, or differ from it only in fields that
+  change no number there, which is said: a report would count their runs as copies. InputError if
+  that leaves one arm. A baseline is the first of its equals."""
   firsts, same = {}, {}
   for run in runs:
     values = config_lib.flatten(run.config)
-    idle = {*TASKS[run.config.objective].without_effect(run.config)}
+    idle = {*TASKS[run.config.objective].without_effect(run.config), *WITHOUT_EFFECT}
     key = repr([(name, x) for name, x in values.items() if name not in idle])
     first, before = firsts.setdefault(key, (run.arm, values))
-    if names := sorted(name for name in idle if values[name] != before[name]):
+    if first != run.arm:
+      names = sorted(name for name in idle if values.get(name) != before.get(name))
       same.setdefault((', '.join(names), first), {})[run.arm] = None
   out = [run for run in runs if not any(run.arm in others for others in same.values())]
   for (names, arm), others in same.items():
     if len({run.arm for run in out}) == 1:
-      raise InputError(f'all arms are the same: {names} changes nothing here; vary another field.')
+      why = f'{names} changes no number here' if names else f'{arm} is also {next(iter(others))}'
+      raise InputError(f'all arms are the same: {why}; vary another field.')
+    why = f'{names} changes no number in {arm}' if names else f'equal to {arm}'
     more = f' and {len(others) - 1} more' * (len(others) > 1)
-    log.warning('%s changes nothing in %s; left out: %s%s', names, arm, next(iter(others)), more)
+    log.warning('%s; left out: %s%s', why, next(iter(others)), more)
   return out
 
 
@@ -98,7 +102,8 @@ def within_budget(config: ConfigDict, tokens: float, flops: float) -> int:
 
 
 def flops_of(config: ConfigDict) -> Callable[[Moment], float]:
-  """Makes a function of a Moment: the FLOPs of a training step, with the sizes of init_from."""
+  """Makes a function of a Moment: the FLOPs of a training step, with the sizes of init_from; of an
+  evaluation, three times those of a batch."""
   from bert_jax.tools.preflight.estimate import objective_of
 
   config = initialization.adopt_model(config, initialization.beginning_of(config, ''))

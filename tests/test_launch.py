@@ -924,7 +924,7 @@ def test_commands_of_the_readme_against_a_gcloud_that_plays(gcloud):
   (folder / 'states').write_text('none\nWAITING_FOR_RESOURCES\nPROVISIONING\nACTIVE\n')
   text = Path('launch/README.md').read_text().replace('\\\n', ' ')
   (folder / 'ended').write_text('ended with exit status 0\n')
-  lines = re.findall(r'^(?:until )?bash launch/tpu (?:.*\|\n)?.*', text, re.M)
+  lines = re.findall(r'^(?:until |while )?bash launch/tpu (?:.*going = 1 }\n)?.*', text, re.M)
   verbs = [line.partition('launch/tpu ')[2].split()[0] for line in lines]
   assert verbs[:3] == ['create', 'setup', 'run'] and verbs[-1] == 'delete'
   how = {'env': os.environ | env, 'capture_output': True, 'text': True, 'timeout': 60}
@@ -933,7 +933,8 @@ def test_commands_of_the_readme_against_a_gcloud_that_plays(gcloud):
     assert out.returncode == 0, out.stderr
   assert out.stderr.splitlines()[-1] == NOTHING
   (folder / 'state').write_text('ACTIVE\n')
-  (folder / 'ended').write_text('running, silent for 3 seconds\n')
+  running = 'running, silent for 3 seconds\n'  # while one that has ended waits for its machine
+  (folder / 'ended').write_text(f'ended with exit status 0\n{running}')
   (waits,) = (line.replace('sleep 60', 'exit 7') for line in lines if line[0] == 'u')
   out = subprocess.run(waits, shell=True, **how)
   assert out.returncode == 7 and BILLED in out.stderr  # and what is wrong, if it waits for ever

@@ -109,9 +109,10 @@ def compare(meta: Mapping[str, Any], part: str, arrays: Mapping[str, Any]) -> No
   for name in sorted(here.keys() | there.keys()):
     optional = MOMENT.match(name) and (name in here) != (name in there)
     if here.get(name) != there.get(name) and not optional:
-      here_, there_ = (x.get(name, 'nothing') for x in (here, there))
-      fault = f'checkpoint {meta["step"]} has {name} as {there_} and this run as {here_}'
-      raise InputError(f'{fault}; they are not the same model or optimizer.')
+      shown = lambda of: f'{of[name][1]} {of[name][0]}' if name in of else 'nothing'
+      fault = f'checkpoint {meta["step"]} has {shown(there)} for {name}, this run {shown(here)}'
+      advice = 'go on with the code and config that wrote it, or begin in another --workdir'
+      raise InputError(f'{fault}: not the same model or optimizer; {advice}.')
 
 
 def rows_of(meta: Mapping[str, Any], part: str) -> dict[str, list[Any]]:

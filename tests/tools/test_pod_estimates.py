@@ -315,7 +315,8 @@ def test_a_run_in_hours_and_dollars_and_tokens():
   assert first == {'topology': 'a', 'chips, hosts': '100, 25', 'fits': 'yes, 3.0 of 17.0 GB'} | {
     'step, ms': '2,000.0 to 3,000.0', 'MFU': '17% to 25%', 'MFU of computing alone': '33% to 50%',
     'hours': '480.0 to 720.0', 'chip-hours': '48,000.0 to 72,000.0',
-    'on demand': '$96,000 to $144,000', 'spot': '$24,000 to $36,000', 'steps for $100': '600 to 900',
+    'on demand': '$96,000 to $144,000', 'spot': '$24,000 to $36,000',
+    'steps for $100': '600 to 900',
     'tokens/s a host': '667 to 1,000', 'tokens': '43.2 B', 'passes': '12.3',
   }  # fmt: skip
   assert (second['fits'], second['on demand'], second['spot']) == ('?', '$1.44', '$0.72')

@@ -109,8 +109,8 @@ def compare(meta: Mapping[str, Any], part: str, arrays: Mapping[str, Any]) -> No
   for name in sorted(here.keys() | there.keys()):
     optional = MOMENT.match(name) and (name in here) != (name in there)
     if here.get(name) != there.get(name) and not optional:
-      shown = lambda of: f'{of[name][1]} {of[name][0]}' if name in of else 'nothing'
-      fault = f'checkpoint {meta["step"]} has {shown(there)} for {name}, this run {shown(here)}'
+      was, now = (' '.join(map(str, of.get(name, ['nothing']))) for of in (there, here))
+      fault = f'checkpoint {meta["step"]} has {was} for {name}, and this run {now}'
       advice = 'go on with the code and config that wrote it, or begin in another --workdir'
       raise InputError(f'{fault}: not the same model or optimizer; {advice}.')
 

@@ -97,8 +97,9 @@ def run(command: str) -> None:
       raise Stopped('the command has ended, see its last line; the same cell goes on') from None
   if process.returncode:
     fault = f'the command has ended with status {process.returncode}, see its last line'
-    mend = 'mend that, and ' * (process.returncode != Paused.code)
-    raise InputError(f'{fault}; {mend}run this cell and those below.')
+    may_pass = process.returncode == Paused.code
+    mend = 'run this cell again' if may_pass else 'mend that in the cell where it is set, run it'
+    raise InputError(f'{fault}; {mend} and all below.')
 
 
 def show_curve(workdir: Path) -> None:

@@ -86,7 +86,7 @@ def evaluate_on(
     if spec:
       config = config_lib.override(config, [f'--config.data.eval={spec}'])
     if copies := files.trained_on(config.data.train, config.data.eval):
-      named = listed(map(str, copies), 3)
+      named = f'{copies[0]}{f" and {len(copies) - 1} more" * (len(copies) > 1)}'
       log.warning('%s: the run was trained on this; see how it does on other texts.', named)
     of_splits = task.sources(config, tokenizer, ('eval',))
     task.check_sources(of_splits, '')

@@ -47,7 +47,8 @@ KINDS = 'majority', 'chance'  # of baselines that an evaluation counts itself, a
 
 def mean(values: jax.Array | float, weights: jax.Array) -> Mean:
   """The Mean of an array, or of one number, under weights of the same shape. InputError for others:
-  if values share a weight, the total counts it for each of them, and the sum of weights once."""
+  a weight that several values share would count once in the sum of weights, and with each value in
+  the total."""
   shape, of_weights = jnp.shape(values), jnp.shape(weights)
   if shape not in ((), of_weights):
     fault = f'metrics.mean has values {list(shape)} and weights {list(of_weights)}'

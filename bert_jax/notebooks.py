@@ -98,8 +98,8 @@ def run(command: str) -> None:
   if process.returncode:
     fault = f'the command has ended with status {process.returncode}, see its last line'
     may_pass = process.returncode == Paused.code
-    mend = 'run this cell again' if may_pass else 'mend that in the cell where it is set, run it'
-    raise InputError(f'{fault}; {mend} and all below.')
+    mend = '' if may_pass else 'mend that (a setting in its cell, and run that), then '
+    raise InputError(f'{fault}; {mend}run this cell and those below.')
 
 
 def show_curve(workdir: Path) -> None:

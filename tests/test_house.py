@@ -229,7 +229,7 @@ def test_import_floor():
   heavy = (HEAVY | SCORERS) & set().union(*loaded.values())
   there = lambda path, x: any(f'{y}.'.startswith(f'{x}.') for y in imported(path, inside=False))
   found = {x: [str(path) for path in MODULES if there(path, x)] for x in heavy}
-  assert not heavy, f'these imports belong into the functions that need them: {found}'
+  assert not heavy, f'these imports belong in the functions that need them: {found}'
   assert not {'jax', 'IPython'} & loaded['bert_jax.tools.prepare']
   assert not {'tqdm', 'bert_jax.hosts', 'bert_jax.config'} & loaded['bert_jax.metrics']
 

@@ -77,9 +77,9 @@ class Distilled(Objective):
 
   def flops(self, batch_size: int, moment: Moment | None = None) -> float:
     """The student's operations and a third of the teacher's: a step counts three forward passes,
-    two of them for the backward pass, which a teacher does not have."""
+    two of them for the backward pass, which a teacher does not have; an evaluation one of each."""
     student, teacher = (x.flops(batch_size, moment) for x in (self.student, self.teacher))
-    return student + teacher / 3
+    return student + teacher / (3 if moment is None or moment.train else 1)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,5 +1,5 @@
-"""The cells of TSV and CSV files: between which delimiter, and quoted or not, which tables.py
-describes."""
+"""Splits the lines of TSV and CSV files into cells: finds the delimiter, and whether cells are
+quoted. The rules are at the top of tables.py."""
 
 import csv
 import itertools

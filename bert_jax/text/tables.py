@@ -212,7 +212,7 @@ def _named(
     if not width <= len(cells) <= max(width, len(header)):
       expected = f'{len(cells)} columns where {width} are expected ({listed(header[:width])})'
       kind = 'lines with another number of columns'
-      no_header = ', or name the columns with table.columns if the file has no header' * bool(place)
+      no_header = ', or add a header if the file has none' * bool(place)
       wrong(where, f'{expected}; repair or remove the line{no_header}', kind)
     elif value := next((x for i, x in enumerate(cells) if i not in named and x.strip()), ''):
       fault = f'{quoted(value)} stands in a column that the header has no name for'

@@ -111,7 +111,7 @@ def compare(meta: Mapping[str, Any], part: str, arrays: Mapping[str, Any]) -> No
     if here.get(name) != there.get(name) and not optional:
       was, now = (' '.join(map(str, of.get(name, ['nothing']))) for of in (there, here))
       fault = f'checkpoint {meta["step"]} has {was} for {name}, and this run {now}'
-      advice = 'go on with the code and config that wrote it, or begin in another --workdir'
+      advice = 'go on with the code and config that wrote it, or begin another run from init_from'
       raise InputError(f'{fault}: not the same model or optimizer; {advice}.')
 
 

@@ -705,7 +705,7 @@ def test_evaluate_repeats_the_last_evaluation_and_reads_another_file(
   assert 'trained on' not in capsys.readouterr().err
   shutil.copy(labelled / 'train.tsv', copy := tmp_path / 'again.tsv')
   evaluate.evaluate(finetuned[0], [f'--config.data.eval={copy}'])
-  assert f"'{copy}': the run was trained on this" in capsys.readouterr().err
+  assert f'{copy}: the run was trained on this' in capsys.readouterr().err
 
 
 def test_a_run_without_a_checkpoint_begins_anew(corpus_file, workdir, caplog):

@@ -87,7 +87,7 @@ def runs(tmp_path):
 
 def test_a_report_has_a_column_for_each_length(runs):
   text = report.table(report.read(runs)).splitlines()
-  less = '24 of lengths that fewer than 20 have are left out'
+  less = '24 are left out, of lengths with fewer than 20'
   at = text.index(f'By the length of the texts, mean (examples; {less})')
   assert text[at + 1].split() == ['arm', '65-128', 'tokens', '1025-2048', 'tokens']
   assert text[at + 2].split() == ['all', 'runs', '0.8500', '(27)', '0.5500', '(27)']

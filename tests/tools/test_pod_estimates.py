@@ -316,13 +316,13 @@ def test_a_run_in_hours_and_dollars_and_tokens():
     'step, ms': '2,000.0 to 3,000.0', 'MFU': '17% to 25%', 'MFU of computing alone': '33% to 50%',
     'hours': '480.0 to 720.0', 'chip-hours': '48,000.0 to 72,000.0',
     'on demand': '$96,000 to $144,000', 'spot': '$24,000 to $36,000',
-    'steps for $100': '600 to 900',
+    'steps for 100 dollars': '600 to 900',
     'tokens/s a host': '667 to 1,000', 'tokens': '43.2 B', 'passes': '12.3',
   }  # fmt: skip
   assert (second['fits'], second['on demand'], second['spot']) == ('?', '$1.44', '$0.72')
   assert (second['step, ms'], second['passes']) == ('0.2', '-')
   # 864,000 steps of 0.2 ms (with communication) are 0.048 hours, of 100 chips 4.8.
-  assert (second['hours'], second['steps for $100']) == ('0.05', '60,000,000')
+  assert (second['hours'], second['steps for 100 dollars']) == ('0.05', '60,000,000')
   assert second['MFU'] != '-' == second['MFU of computing alone']
   assert third['fits'] == 'NO, 19.0 of 17.0 GB'
   assert {third[x] for x in ('step, ms', 'MFU', 'hours', 'on demand', 'tokens/s a host')} == {'-'}

@@ -323,7 +323,7 @@ def test_what_does_not_fit_is_an_error_that_names_what_does(others, monkeypatch,
     preflight.main(['--config', 'configs/pretrain.py:size=tiny', *where])
   out, err = capsys.readouterr()
   assert end.value.code == 2 and 'v5e-16 DOES NOT FIT; now it is searched what does' in err
-  assert 'error: the config as it is was not seen to fit; what to do is said above.' in err
+  assert 'error: the config was not seen to fit as it is; what to do is said above.' in err
   assert 'v5e-16: python -m bert_jax.train --config configs/pretrain.py:size=tiny' in out
   assert '--config.optimizer.accumulation=4 --workdir WORKDIR' in out
   assert ('v5e-4: nothing that was tried fits; use more chips' in out) == others

@@ -249,22 +249,24 @@ def test_arms_that_differ_in_nothing_that_has_an_effect_are_no_runs(tmp_path, ca
   rate = 'masking.masked_lm_prob'
   kept = [f'causal,{rate}=0.15', *(f'masked,{rate}={x}' for x in (0.15, 0.3, 0.6))]
   assert [run.arm for run in runs[::2]] == kept and len(runs) == 8 and baseline == kept[0]
-  said = f'{rate} changes no number in {kept[0]}; left out: causal,{rate}=0.3 and 1 more'
+  said = f'{rate} changes nothing in {kept[0]} that a report compares; left out: '
+  said += f'causal,{rate}=0.3 and 1 more'
   assert caplog.text.count(said) == 1
-  with pytest.raises(
-    InputError, match=f'all arms are the same: {rate} changes no number here; vary'
-  ):
+  all_same = f'all arms are the same: {rate} changes nothing here that a report compares; vary'
+  with pytest.raises(InputError, match=all_same):
     of('configs/ablations.py:objectives,runlocal', '--arms=causal', rates)
   of('configs/pretrain.py:runlocal', factors := '--vary=corpus.dupe_factor=2,3')
-  with pytest.raises(InputError, match='corpus.dupe_factor changes no number here'):
+  with pytest.raises(InputError, match='corpus.dupe_factor changes nothing here'):
     of('configs/ablations.py:norm,runlocal', '--arms=norm=layer_norm', factors)
   # The report counts runs of these as copies.
   lines = '--vary=log.every=10,20;optimizer.beta1=0.9,0.9'
-  with pytest.raises(InputError, match='the same: log.every changes no number here; vary another'):
+  with pytest.raises(InputError, match='the same: log.every changes nothing here'):
     of(PRETRAIN, lines)
   runs, _ = of(PRETRAIN, '--vary=optimizer.beta1=0.8,0.7,0.80')
   assert [run.arm for run in runs[::2]] == ['optimizer.beta1=0.8', 'optimizer.beta1=0.7']
   assert 'equal to optimizer.beta1=0.8; left out: optimizer.beta1=0.80' in caplog.text
+  runs, _ = of(PRETRAIN, '--vary=eval.seed={seed},0')  # equal in one seed alone
+  assert len(runs) == 4
   with pytest.raises(InputError, match='optimizer.beta1=0.8 is also optimizer.beta1=0.80; vary'):
     of(PRETRAIN, '--vary=optimizer.beta1=0.8,0.80')
   for words, fields in ((['--vary=seed=1,2'], []), ([], ['--config.seed=5'])):
@@ -408,20 +410,21 @@ def test_every_ready_ablation_is_a_sweep():
 
 
 def test_a_sweep_says_how_long_its_runs_are_and_of_what_text():
-  def said(spec, *fields):
-    config = c.load(spec, [f'--config.{x}' for x in fields])
-    return plan.size_of([sweep_grid.Run('', '', spec, [], config)])
+  def said(spec, *each):
+    load = lambda fields: c.load(spec, [f'--config.{x}' for x in fields.split()])
+    return plan.size_of([sweep_grid.Run('', '', spec, [], load(fields)) for fields in each or ['']])
 
   # 1 M steps of 256 rows of 128 tokens are 32.8 B.
   whole = said('configs/pretrain.py:size=base')
-  assert '1 runs of up to 1,000,000 steps of 256 rows, 32.8 B tokens' in whole
+  assert '1 runs, the longest of 1,000,000 steps of 256 rows, 32.8 B tokens' in whole
   assert 'data.train is empty' in whole and 'runlocal' in whole
-  named = said('configs/pretrain.py:size=base', 'data.train=a.txt', 'batch_size=24', 'steps=700000')
-  assert named.endswith('700,000 steps of 24 rows, 2.15 B tokens each')
+  few, many = (f'data.train=a.txt batch_size={n} steps=700000' for n in (16, 24))
+  named = said('configs/pretrain.py:size=base', few, many)
+  assert named == '2 runs, the longest of 700,000 steps of 24 rows, 2.15 B tokens'
   assert 'empty' not in said('configs/pretrain.py:runlocal')
   short = said('configs/pretrain.py:runlocal', 'steps=37', 'batch_size=24', 'data.seq_length=48')
   assert short.endswith('37 steps of 24 rows, 42,624 tokens each')
-  assert said('configs/finetune.py:runlocal', 'epochs=2.5', 'steps=0').endswith('of 2.5 epochs')
+  assert said('configs/finetune.py:runlocal', 'epochs=1', 'epochs=2.5').endswith('to 2.5 epochs')
 
 
 def test_arms_of_other_depths_have_as_many_parameters():

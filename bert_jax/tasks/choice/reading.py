@@ -154,10 +154,11 @@ def _swag(spec, split, problems):
 
 
 def _copa(spec, split, problems):
-  layout = 'no premise, question (cause or effect), choice1 and choice2'
+  layout = 'premise, question (cause or effect), choice1 and choice2'
   for number, (where, row) in enumerate(problems.rows(spec)):
-    with problems.of_record(where, layout, 'records without their fields'):
-      context, *choices = problems.columns(row, ('premise', 'choice1', 'choice2'), where)
+    with problems.of_record(where, f'no {layout}', 'records without their fields'):
+      names = 'premise', 'choice1', 'choice2'
+      context, *choices = problems.columns(row, names, where, f'COPA has {layout}')
       fields = {'context': context, 'text': COPA[row['question']], 'choices': choices}
       fields['id'] = row.get('idx', str(number))
       yield where, fields, _gold(row.get('label'), fields['choices'], ['choice1', 'choice2'])

@@ -111,7 +111,7 @@ def label_set(table: ConfigDict, found: Mapping[str, int]) -> tuple[str, ...]:
     raise InputError(f'{fault}; name another table.label_column or set table.regression=true.')
   once, given = sum(number == 1 for number in found.values()), sum(found.values())
   if len(labels) > NAMED and once > MOST_ONCE * given:
-    fault = f'column {table.label_column!r}: {once:,} of its {given:,} labels occur once'
+    fault = f'column {table.label_column!r}: {once:,} of the labels of {given:,} texts occur once'
     fix = 'name another table.label_column, set table.regression=true for numbers'
     fix += ', or table.labels to the classes'
     raise InputError(f'{fault} ({listed(labels, 3)}); {fix}.')

@@ -125,7 +125,7 @@ def _read(config, split, problems):
     with problems.of_record(where):
       values = problems.columns(row, wanted, where, HINT)
       texts = tuple(values[: len(text_columns)])
-      example_id = values[len(text_columns)] if id_columns else str(number)
+      example_id = (values[len(text_columns)] if id_columns else '') or str(number)
       label = label_of(row[there], table, row.delimiter, commas) if there else None
       if isinstance(label, float) and (how := decimal_number(row[there], row.delimiter, commas)[1]):
         problems.note(how, where)

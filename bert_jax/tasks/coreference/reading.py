@@ -50,12 +50,11 @@ def _gap(rows, split, problems):
     marked = MARKS if has_gold or (split == 'train' and not {*row, *row.no_text} & MARKS) else ()
     columns = ('ID', 'Text', *SPANS, *(f'{name}-offset' for name in SPANS), *sorted(marked))
     with problems.of_record(where):
-      example_id, text, *values = problems.columns(row, columns, where, HINT)
-      cells = dict(zip(columns, (example_id, text, *values)))
+      cells = dict(zip(columns, problems.columns(row, columns, where, HINT)))
       spans = tuple(_gap_span(cells, name, where, problems) for name in SPANS)
       gold = None
       if marked:
-        marks = [mark.strip().lower() for mark in values[2 * len(SPANS) :]]
+        marks = [cells[name].strip().lower() for name in sorted(marked)]
         if set(marks) - {'true', 'false'} or marks == ['true', 'true']:
           fault = 'A-coref and B-coref are {} and {}; write TRUE for one at most, and FALSE'
           raise Unusable(fault.format(*map(quoted, marks)), 'examples without one answer')
@@ -64,7 +63,7 @@ def _gap(rows, split, problems):
         continue
       if cells['Pronoun'].lower() not in GENDERS:
         problems.note('pronouns of unknown gender (in the overall F1 only)', where)
-      yield Example(where, example_id, text, spans, gold)
+      yield Example(where, cells['ID'] or where, cells['Text'], spans, gold)
 
 
 def _gap_span(cells, name, where, problems):

@@ -155,7 +155,7 @@ def main(argv: Sequence[str] | None = None) -> None:
       raise KeyboardInterrupt('stopped: this is known; what was compiled is kept') from None
     print(text_of(args, priced()))
     if not any(report['fits'] for report in reports.values()):
-      raise InputError('the config as it is was not seen to fit; what to do is said above.')
+      raise InputError('the config was not seen to fit as it is; what to do is said above.')
 
 
 if __name__ == '__main__':

@@ -11,7 +11,7 @@ from bert_jax.tools.preflight import step_time
 
 HEADER = (
   'topology', 'chips, hosts', 'fits', 'step, ms', 'MFU', 'MFU of computing alone', 'hours',
-  'chip-hours', 'on demand', 'spot', 'steps for $100', 'tokens/s a host', 'tokens', 'passes',
+  'chip-hours', 'on demand', 'spot', 'steps for 100 dollars', 'tokens/s a host', 'tokens', 'passes',
 )  # fmt: skip
 
 

@@ -95,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> None:
       written = pages.write(report, out, args.title or folders[0].resolve().name)
       if args.picture:
         picture(report, args.picture)
-    finally:  # Last, since the program that reads it may end first (| head); without files too.
+    finally:  # after the files, as who reads it may end first (| head), and if there can be none
       print(overall if args.table else table(report))
     for remark in report.remarks if args.table else ():
       log.warning('%s', remark)

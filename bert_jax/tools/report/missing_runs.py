@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from bert_jax import files
 from bert_jax.files import Path
 from bert_jax.tools.report.arms import Arm
-from bert_jax.workdir import records
+from bert_jax.workdir import lock, records
 from bert_jax.workdir.recorded import Run
 
 
@@ -32,16 +32,20 @@ def planned_in(folders: Iterable[Path | str]) -> tuple[dict[Path, str], list[str
   failed: why}) of the sweeps in and below folders. What ended several runs of an arm is said
   once."""
   baselines, remarks, failed = {}, [], {}
-  found = (x for folder in map(Path, folders) for x in sorted(folder.rglob(records.SWEEP)))
-  once = {path.resolve(): path.parent for path in reversed([*found])}  # the first way to name it
-  for folder in reversed(once.values()):
+  found: dict[Path, Path] = {}
+  for root in map(Path, folders):
+    for path in sorted(root.rglob(records.SWEEP)):
+      found.setdefault(path.resolve(), path.parent)
+  for folder in found.values():
     if (sweep := records.read_sweep(folder)) is None:
       continue
     baselines[folder] = sweep.baseline
     remarks += sweep.faults
     ended, alike = sweep.ended.items(), collections.defaultdict(list)
+    is_over = lambda name, x: x.state == 'failed' and not lock.is_held(folder / name)
+    gone = {name for name, x in ended if is_over(name, x)}  # the others are tried once more
     for name, x in ended:
-      if x.state == 'failed':
+      if name in gone:
         text = re.sub(r'\d+', '', x.error)  # steps, rows and seeds
         alike[sweep.runs[name].arm, text].append((folder / name, x.error))
     for (first, error), *others in alike.values():
@@ -50,7 +54,7 @@ def planned_in(folders: Iterable[Path | str]) -> tuple[dict[Path, str], list[str
       remarks.append(f'{first}{more} failed{differ}: {error}')
       failed |= {first: error, **dict(others)}
     begun = lambda path: any(files.exists(path / x) for x in (records.FACTS, records.METRICS))
-    there = {name: begun(folder / name) for name, x in ended if x.state != 'failed'}
+    there = {name: begun(folder / name) for name, _ in ended if name not in gone}
     if empty := [name for name, is_there in there.items() if not is_there]:
       more = f' and {len(empty) - 1} more' if len(empty) > 1 else ''
       remarks.append(f'{folder}: planned and without results: {empty[0]}{more}')

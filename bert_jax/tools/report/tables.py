@@ -227,7 +227,7 @@ def _lengths(arms: Sequence[Arm], metric: str) -> Table:
   runs = [run for arm in arms for run in arm.runs]
   shown = sum(n for n, _ in report_arms.by_length(runs, metric).values())
   few = report_arms.examples(runs, metric) - shown
-  less = f'; {few:,} of lengths that fewer than {FEWEST_TEXTS} have are left out' if few > 0 else ''
+  less = f'; {few:,} are left out, of lengths with fewer than {FEWEST_TEXTS}' if few > 0 else ''
   return Table(f'By the length of the texts, mean (examples{less})', header, rows)
 
 

@@ -249,7 +249,9 @@ def runs_of(
   """The Runs of {name: arm}: all seeds of one arm, then of the next. overrides: fields of all.
   InputError if any sets the seed."""
   if 'seed' in config_lib.names_of(overrides) or any('seed' in arm for arm in arms.values()):
-    raise InputError('the seeds of a sweep are given by --seeds, such as --seeds 1,2; drop seed=.')
+    raise InputError(
+      'the seeds of a sweep are given by --seeds, such as --seeds 3 or --seeds 5,6; drop seed=.'
+    )
   _check_number(len(arms) * len(seeds), f'{len(arms):,} arms and {len(seeds):,} seeds')
   out = []
   for name, arm in arms.items():

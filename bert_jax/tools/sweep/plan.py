@@ -4,6 +4,7 @@ and what sweep.json says of them."""
 import argparse
 import bisect
 import contextlib
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -51,40 +52,50 @@ def planned(args: argparse.Namespace, overrides: Sequence[str]) -> tuple[list[Ru
 
 def size_of(runs: Sequence[Run]) -> str:
   """A sentence on how long the runs are, and on text that is too short for that many steps."""
-  longest = max(runs, key=lambda run: run.config.steps).config
-  steps, rows, length = longest.steps, longest.batch_size, longest.data.seq_length
-  if not steps:
-    return f'{len(runs)} runs of {longest.epochs:g} epochs'
-  tokens = config_lib.timeline_of(longest, steps).rows_before(steps) * length
+
+  def tokens_of(config):
+    steps = config.steps
+    rows = config_lib.timeline_of(config, steps).rows_before(steps) if steps else 0
+    return rows * config.data.seq_length
+
+  longest = max((run.config for run in runs), key=lambda config: (tokens_of(config), config.epochs))
+  if not longest.steps:
+    return f'{len(runs)} runs of up to {longest.epochs:g} epochs'
+  tokens = tokens_of(longest)
   count = f'{tokens / 1e9:.3g} B' if tokens >= MANY_TOKENS else f'{tokens:,.0f}'
-  sentence = f'{len(runs)} runs of up to {steps:,} steps of {rows} rows, {count} tokens each'
+  each = f'{longest.steps:,} steps of {longest.batch_size} rows, {count} tokens'
+  sentence = f'{len(runs)} runs, the longest of {each}'
   if tokens < MANY_TOKENS or longest.data.train or not TASKS[longest.objective].reads_corpus:
     return sentence
   advice = 'name more text, or try it in short (runlocal in --config, or --config.steps)'
-  return f'{sentence}; data.train is empty, so they read the same documentation again: {advice}'
+  return f'{sentence}; data.train is empty, so they read the documentation over and over: {advice}'
 
 
 def distinct(runs: Sequence[Run]) -> list[Run]:
   """The runs but for arms that are equal to an earlier one, or differ from it only in fields that
-  change no number there, which is said: a report would count their runs as copies. InputError if
-  that leaves one arm. A baseline is the first of its equals."""
-  firsts, same = {}, {}
-  for run in runs:
-    values = config_lib.flatten(run.config)
-    idle = {*TASKS[run.config.objective].without_effect(run.config), *WITHOUT_EFFECT}
-    key = repr([(name, x) for name, x in values.items() if name not in idle])
-    first, before = firsts.setdefault(key, (run.arm, values))
-    if first != run.arm:
-      names = sorted(name for name in idle if values.get(name) != before.get(name))
-      same.setdefault((', '.join(names), first), {})[run.arm] = None
-  out = [run for run in runs if not any(run.arm in others for others in same.values())]
+  change nothing there that a report compares, which is said: it would count their runs as copies.
+  InputError if that leaves one arm. A baseline is the first of its equals."""
+  firsts, same, out = {}, {}, []
+  for arm, group in itertools.groupby(runs, key=lambda run: run.arm):
+    some = list(group)
+    each, config = [config_lib.flatten(run.config) for run in some], some[0].config
+    idle = {*TASKS[config.objective].without_effect(config), *WITHOUT_EFFECT}
+    key = repr([[(name, x) for name, x in of.items() if name not in idle] for of in each])
+    first, before = firsts.setdefault(key, (arm, each[0]))
+    if first == arm:
+      out += some
+      continue
+    names = sorted(name for name in idle if each[0].get(name) != before.get(name))
+    same.setdefault((', '.join(names), first), []).append(arm)
   for (names, arm), others in same.items():
     if len({run.arm for run in out}) == 1:
-      why = f'{names} changes no number here' if names else f'{arm} is also {next(iter(others))}'
+      no_other = f'{names} changes nothing here that a report compares'
+      why = no_other if names else f'{arm} is also {others[0]}'
       raise InputError(f'all arms are the same: {why}; vary another field.')
-    why = f'{names} changes no number in {arm}' if names else f'equal to {arm}'
+    no_other = f'{names} changes nothing in {arm} that a report compares'
+    why = no_other if names else f'equal to {arm}'
     more = f' and {len(others) - 1} more' * (len(others) > 1)
-    log.warning('%s; left out: %s%s', why, next(iter(others)), more)
+    log.warning('%s; left out: %s%s', why, others[0], more)
   return out
 
 

@@ -24,7 +24,7 @@ from bert_jax import config as config_lib
 from bert_jax import hosts, metrics, sharding, step, tokenizers
 from bert_jax.command_line import aligned, command_line, command_parser
 from bert_jax.convert import from_huggingface
-from bert_jax.errors import InputError, listed, log
+from bert_jax.errors import InputError, log
 from bert_jax.files import Path, make_folder, write_json, write_whole
 from bert_jax.models import layers
 from bert_jax.rows.batches import batches_of

@@ -253,8 +253,8 @@ def split_files(spec: str, split: str, *, one: bool = False, kind: str = '') -> 
 
 def trained_on(train: str, evaluated: str) -> list[Path]:
   """The files of the spec `evaluated` that the spec `train` names, too, or has a copy of. [] of
-  sets by name (which have splits), of buckets unless the paths are equal, and of missing files; of a
-  folder only the files of the split are known."""
+  sets by name (which have splits), of buckets unless the paths are equal, and of missing files.
+  Of a folder only the files of the split are known."""
   if not (train and evaluated):
     return []
   with contextlib.suppress(InputError, OSError):

@@ -42,8 +42,8 @@ def planned_in(folders: Iterable[Path | str]) -> tuple[dict[Path, str], list[str
     baselines[folder] = sweep.baseline
     remarks += sweep.faults
     ended, alike = sweep.ended.items(), collections.defaultdict(list)
-    is_over = lambda name, x: x.state == 'failed' and not lock.is_held(folder / name)
-    gone = {name for name, x in ended if is_over(name, x)}  # the others are tried once more
+    over = [name for name, x in ended if x.state == 'failed']
+    gone = {name for name in over if not lock.is_held(folder / name)}  # others are tried again
     for name, x in ended:
       if name in gone:
         text = re.sub(r'\d+', '', x.error)  # steps, rows and seeds

@@ -89,6 +89,9 @@ def _table(config, split, problems):
       positive = fields.positive_column
       positives = _texts(row, positive, where, problems) if positive else [anchor]
       negatives = {name: _texts(row, name, where, problems) for name in names}
+      for name, texts in negatives.items():
+        if not ''.join(texts).strip():
+          problems.note('empty negatives (left out)', where)
       taken = [x.pop(0) if (x := negatives[name]) else '' for name in names]
       taken += [''] * (len(fields.negative_columns) - len(taken))
       if left := sum(map(len, negatives.values())):

@@ -89,7 +89,7 @@ def _table(config, split, problems):
       positive = fields.positive_column
       positives = _texts(row, positive, where, problems) if positive else [anchor]
       negatives = {name: _texts(row, name, where, problems) for name in names}
-      for name, texts in negatives.items():
+      for texts in negatives.values():
         if not ''.join(texts).strip():
           problems.note('empty negatives (left out)', where)
       taken = [x.pop(0) if (x := negatives[name]) else '' for name in names]

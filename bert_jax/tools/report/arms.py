@@ -11,6 +11,7 @@ from typing import Any
 
 from bert_jax import config as config_lib
 from bert_jax import tokenizers
+from bert_jax.errors import InputError, quoted
 from bert_jax.files import Path
 from bert_jax.metrics import CROSS_ENTROPIES
 from bert_jax.tasks import TASKS
@@ -183,6 +184,27 @@ def arms_of(runs: Sequence[Run], words: Mapping[str, str]) -> list[Arm]:
   bare = [label.removesuffix(end) for label, end in zip(labels, ends)]  # as tables show it
   each = zip(labels, bare, names, texts, folders, groups.values(), ends)
   return [Arm(label, {label, *called}, members, end) for label, *called, members, end in each]
+
+
+def rename(arms: Sequence[Arm], renamed: Sequence[str]) -> set[str]:
+  """Gives arms new labels, ['OLD=NEW', ...]; returns those that name one arm, or one of each
+  sweep."""
+  used = set()
+  for text in renamed:
+    old, _, new = text.rpartition('=')
+    if not (old and new):
+      fault = f'--label {quoted(text)} is not OLD=NEW'
+      raise InputError(f'{fault}; write the name, = and another name.')
+    matching = [arm for arm in arms if old in arm.names]
+    if matching and len({arm.sweep for arm in matching}) == len(matching):
+      for arm in matching:
+        arm.label = new + arm.sweep * (len(matching) > 1)
+        arm.names.add(new)
+      used.add(text)
+  labels = [arm.label for arm in arms]
+  if twice := [label for label in labels if labels.count(label) > 1]:
+    raise InputError(f'two arms are called {twice[0]}; give --label another name.')
+  return used
 
 
 def shortened(texts: Sequence[str]) -> list[str]:

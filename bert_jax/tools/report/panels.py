@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from bert_jax.errors import InputError, quoted, suggestion
+from bert_jax.errors import InputError, suggestion
 from bert_jax.files import Path
 from bert_jax.metrics import LOSSES, Level, own_levels
 from bert_jax.tasks import TASKS
@@ -137,11 +137,6 @@ def report(
 ) -> Report:
   """Makes the Report of runs. baseline: an arm; '': the sweep's. renamed: ['OLD=NEW', ...], arms,
   metrics and folders of sweeps."""
-  for text in renamed:
-    if not all(text.rpartition('=')):
-      raise InputError(
-        f'--label {quoted(text)} is not OLD=NEW; write the name, = and another name.'
-      )
   runs, evaluated_on = report_arms.judged(runs)
   folders = list(map(Path, folders))
   counted, copies = report_arms.without_copies(runs)
@@ -160,7 +155,7 @@ def report(
     for arm in arms:
       status |= missing_runs.unfinished(arm.runs)
     arm_of |= {run.path: arm for arm in arms for run in arm.runs}
-    unused -= _rename(arms, renamed)
+    unused -= report_arms.rename(arms, renamed)
     called |= {name for arm in arms for name in (*arm.names, arm.label)}
     for arm in arms:
       if len(commits := sorted({run.facts.commit[:12] or 'none' for run in arm.runs})) > 1:
@@ -207,24 +202,6 @@ def _place(run, folders):
   """Which of the folders a run is in: tables stand in their order."""
   around = run.path, *run.path.parents
   return next((n for n, folder in enumerate(folders) if folder in around), 0)
-
-
-def _rename(arms: Sequence[Arm], renamed: Sequence[str]) -> set[str]:
-  """Gives arms new labels, ['OLD=NEW', ...]; returns those that name one arm, or one of each
-  sweep."""
-  used = set()
-  for text in renamed:
-    old, _, new = text.rpartition('=')
-    matching = [arm for arm in arms if old in arm.names]
-    if matching and len({arm.sweep for arm in matching}) == len(matching):
-      for arm in matching:
-        arm.label = new + arm.sweep * (len(matching) > 1)
-        arm.names.add(new)
-      used.add(text)
-  labels = [arm.label for arm in arms]
-  if twice := [label for label in labels if labels.count(label) > 1]:
-    raise InputError(f'two arms are called {twice[0]}; give --label another name.')
-  return used
 
 
 def panels_of(

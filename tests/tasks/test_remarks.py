@@ -145,11 +145,11 @@ def test_labels_are_counted_and_rare_ones_are_named(vocab, tmp_path, caplog):
   ]
   texts = [f'I was sent {k} of {k + 2}.' for k in range(33)]
   for once, many in (
-    ('33 of its 33', texts),
-    ('31 of its 37', texts + texts[:2] * 2),
-    ('11 of its 11', [f'{k},5' for k in range(11)]),
+    ('33 of the labels of 33', texts),
+    ('31 of the labels of 37', texts + texts[:2] * 2),
+    ('11 of the labels of 11', [f'{k},5' for k in range(11)]),
   ):
-    with pytest.raises(InputError, match=f"column 'label': {once} labels .*, or table.labels"):
+    with pytest.raises(InputError, match=f"column 'label': {once} texts .*, or table.labels"):
       about(many, 'table.label_column=label')
   assert about([*texts[:30], *[texts[30]] * 8]), '30 of 38 are not too many'
   assert about('12345' * 4, 'table.regression=true') == about('1234' * 4) == []

@@ -42,19 +42,18 @@ def planned_in(folders: Iterable[Path | str]) -> tuple[dict[Path, str], list[str
     baselines[folder] = sweep.baseline
     remarks += sweep.faults
     ended, alike = sweep.ended.items(), collections.defaultdict(list)
-    over = [name for name, x in ended if x.state == 'failed']
-    gone = {name for name in over if not lock.is_held(folder / name)}  # others are tried again
-    for name, x in ended:
-      if name in gone:
-        text = re.sub(r'\d+', '', x.error)  # steps, rows and seeds
-        alike[sweep.runs[name].arm, text].append((folder / name, x.error))
+    errors = {name: x.error for name, x in ended if x.state == 'failed'}
+    errors = {k: x for k, x in errors.items() if not lock.is_held(folder / k)}  # or tried again
+    for name, error in errors.items():
+      text = re.sub(r'\d+', '', error)  # steps, rows and seeds
+      alike[sweep.runs[name].arm, text].append((folder / name, error))
     for (first, error), *others in alike.values():
       more = f' and {len(others)} more of its arm' if others else ''
       differ = ', the first with' * any(x != error for _, x in others)
       remarks.append(f'{first}{more} failed{differ}: {error}')
       failed |= {first: error, **dict(others)}
     begun = lambda path: any(files.exists(path / x) for x in (records.FACTS, records.METRICS))
-    there = {name: begun(folder / name) for name, _ in ended if name not in gone}
+    there = {name: begun(folder / name) for name, _ in ended if name not in errors}
     if empty := [name for name, is_there in there.items() if not is_there]:
       more = f' and {len(empty) - 1} more' if len(empty) > 1 else ''
       remarks.append(f'{folder}: planned and without results: {empty[0]}{more}')

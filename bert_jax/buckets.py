@@ -22,7 +22,8 @@ from bert_jax.errors import InputError, first_line, log
 
 URL = re.compile(r'([A-Za-z][A-Za-z0-9+.-]*):(/+)(.*)', re.DOTALL)  # pathlib makes gs:/b of gs://b
 CHANGES = 'pipe_file', 'put_file', 'cp_file', 'rm_file'
-PROTOCOLS = {'gs', 's3'}  # whose stores create a file for one process alone, as a lock must be
+# {of stores that create a file for one process alone, as a lock must be: how one logs in}
+PROTOCOLS = {'gs': 'gcloud auth application-default login', 's3': 'AWS_PROFILE'}
 GUARDS: dict[pathlib.Path, Callable[[], None]] = {}  # {folder: called before a file is changed}
 ERRORS = {'Permission|Credential|Forbidden|, 40[13]$': errno.EACCES, 'FileNotFound': errno.ENOENT}
 ON_DISK: Any = pathlib.PosixPath
@@ -89,6 +90,8 @@ class Bucket(ON_DISK):
       code = getattr(error, 'errno', 0) or next(found, errno.EIO)
       if code == errno.ENOENT:  # no folder has to be there to write into it
         said = 'No such bucket' if function == 'pipe_file' else os.strerror(code)
+      elif code == errno.EACCES:
+        said = f'{said.rstrip(".")}: is there a login ({PROTOCOLS[self.protocol]}) that may do so?'
       raise OSError(code, said, str(self)) from error
 
   def _info(self) -> dict[str, Any]:

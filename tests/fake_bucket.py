@@ -104,7 +104,7 @@ class FakeBucket(fsspec.AbstractFileSystem):
 
 
 fsspec.register_implementation('fake', FakeBucket, clobber=True)
-buckets.PROTOCOLS.add('fake')
+buckets.PROTOCOLS['fake'] = 'FAKE_LOGIN'
 
 
 def in_folder(folder, monkeypatch):

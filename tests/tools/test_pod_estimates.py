@@ -304,6 +304,7 @@ def test_a_run_in_hours_and_dollars_and_tokens():
   time = {'days': [20, 30], 'chip_hours': [48_000, 72_000]}
   on_demand = {'price': 2.0, 'dollars': [96_000, 144_000]}
   assert cost == time | on_demand | {'spot': 0.25, 'spot_dollars': [24_000, 36_000]}
+  assert costs.line(report | cost).endswith('; $96,000 to $144,000 on demand')
   assert costs.cost(report, (2.0, float('nan'))) == time | on_demand
   assert costs.cost(report, (float('nan'), float('nan'))) == time
   small = run_of(seconds=[(1e-4, 2e-4)], fits=None, passes=None)

@@ -236,7 +236,7 @@ def test_a_mesh_that_does_not_fit_is_told_before_a_chip_is_measured(monkeypatch)
   for largest, error in ((False, InputError), (True, LookupError)):
     args = types.SimpleNamespace(largest_batch=largest, best=False)
     with pytest.raises(error):
-      next(preflight.compiled(args, [], config, 'v5e-16'))
+      next(preflight.compiled(args, [], config, 'v5e-16', (1.2, 0.4)))
 
 
 def test_where_a_batch_does_not_divide_stands_what_does_in_place_of_a_price(monkeypatch, capsys):
@@ -315,13 +315,15 @@ def test_what_does_not_fit_is_an_error_that_names_what_does(others, monkeypatch,
     fits = config.optimizer.accumulation > 2 and len(devices) == 16
     tried[len(devices)].append(fits)
     estimates = {'calibrated': {'compute_only': {'step_s': 0.1, 'mfu': 0.5, 'chip_hours': 9.0}}}
-    return NOWHERE | ({'fits': True, 'estimates': estimates} if fits else {})
+    found = {'fits': True, 'estimates': estimates, 'full_steps': 50.0}
+    return NOWHERE | (found if fits else {})
 
   as_if_compiled(report_of, monkeypatch)
   where = ['--compare', 'v5e-16,v5e-4'] if others else ['--topology', 'v5e-16']
   with pytest.raises(SystemExit) as end:
-    preflight.main(['--config', 'configs/pretrain.py:size=tiny', *where])
+    preflight.main(['--config', 'configs/pretrain.py:size=tiny', '--price', '1.5', *where])
   out, err = capsys.readouterr()
+  assert re.search(r'v5e-16: yes, 19.0 of 17.0 GB; a step of 100.0 ms, .*; \$13.50 on demand', out)
   assert end.value.code == 2 and 'v5e-16 DOES NOT FIT; now it is searched what does' in err
   assert 'error: the config was not seen to fit as it is; what to do is said above.' in err
   assert 'v5e-16: python -m bert_jax.train --config configs/pretrain.py:size=tiny' in out

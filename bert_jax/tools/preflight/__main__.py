@@ -49,9 +49,16 @@ def table(report: estimate.Report) -> str:
 
 
 def compiled(
-  args: argparse.Namespace, overrides: Sequence[str], config: ConfigDict, topology: str
+  args: argparse.Namespace,
+  overrides: Sequence[str],
+  config: ConfigDict,
+  topology: str,
+  rate: tuple[float, float],
 ) -> Iterator[estimate.Report]:
-  """Yields the report of a config, or of what is searched, on a topology, then of what fits."""
+  """Yields the report of a config, or of what is searched, on a topology, then of what fits.
+
+  rate: (dollars for a chip-hour, share of it on a spot chip), or NaN.
+  """
   devices = chips.devices_of(topology, config.mesh.slices)
   if not args.largest_batch:
     sharding.mesh_of(config, TASKS[config.objective], devices)  # or an InputError
@@ -87,7 +94,8 @@ def compiled(
     log.warning('%s DOES NOT FIT; now it is searched what does', topology)
   if args.best or not report['fits']:
     best = estimate.fastest(args.config, overrides, config, devices, attempt)
-    yield best if args.best else report | {'notes': best['notes']}
+    speed = [costs.line(best | costs.cost(best, rate))] * best['fits']
+    yield best if args.best else report | {'notes': [*best['notes'], *speed]}
 
 
 def text_of(args: argparse.Namespace, reports: Mapping[str, estimate.Report]) -> str:
@@ -118,7 +126,7 @@ def main(argv: Sequence[str] | None = None) -> None:
   with command_line():
     jax.config.update('jax_platforms', 'cpu')  # libtpu complains where there is no TPU
     names = [*dict.fromkeys((args.compare or args.topology).split(','))]
-    rates = costs.rates(args.price, args.spot, len(names))
+    rates = dict(zip(names, costs.rates(args.price, args.spot, len(names))))
     log.info('preflight of %s for %s: nothing is rented or run', args.config, ', '.join(names))
     config = config_lib.load(args.config, overrides)
     config = estimate.of_its_run(config, config_lib.names_of(overrides))
@@ -135,7 +143,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         if not args.compare:
           raise
         report |= {'fits': False, 'estimates': {}, 'refused': str(error), 'notes': [str(error)]}
-    priced = lambda: {n: x | costs.cost(x, rate) for (n, x), rate in zip(reports.items(), rates)}
+    priced = lambda: {name: x | costs.cost(x, rates[name]) for name, x in reports.items()}
     possible = [(name, report) for name, report in reports.items() if report['fits'] is None]
     if possible:
       log.info('%s', '\n'.join(costs.table(priced())))
@@ -144,7 +152,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
       for name, known in possible:
         try:
-          for report in compiled(args, overrides, config, name):
+          for report in compiled(args, overrides, config, name, rates[name]):
             reports[name] |= report
         except InputError as error:
           if not args.compare:

@@ -29,10 +29,16 @@ def table(reports: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def line(report: Mapping[str, Any]) -> str:
-  """A report in short: whether it fits, and if so how fast a step is."""
+  """A report in short: whether it fits, and if so how fast a step is, and with `cost` dollars."""
   fits, step, mfu, alone = _speed(report)
   speed = f'; a step of {step} ms, MFU {mfu} (of computing alone {alone})'
+  if report.get('dollars'):
+    speed += f'; {_dollars(report["dollars"])} on demand'
   return fits + speed * report['fits']
+
+
+def _dollars(amounts: Sequence[float]) -> str:
+  return between(amounts, '${:,.2f}' if max(amounts, default=0) < 100 else '${:,.0f}')
 
 
 def between(numbers: Sequence[float], form: str) -> str:
@@ -62,7 +68,7 @@ def _column(name: str, report: Mapping[str, Any]) -> list[str]:
       between(x, '{:,.1f}' if max(x, default=0) >= 1 else '{:,.2f}')
       for x in ([24 * x for x in report.get('days', [])], report.get('chip_hours', []))
     ),
-    *(between(x, '${:,.2f}' if max(x, default=0) < 100 else '${:,.0f}') for x in paid),
+    *map(_dollars, paid),
     between([float(f'{100 * report["steps"] / x:.3g}') for x in paid[0]], '{:,.0f}'),
     between([tokens / x['step_s'] for x in step_time.fullest(report)], '{:,.0f}'),
     f'{report["tokens"] / 1e9:,.4g} B', f'{report["passes"]:.3g}' if report['passes'] else '-',

@@ -98,16 +98,21 @@ def override(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
       advice = 'fields of the config are set as --config.NAME=VALUE (in Python a list of these)'
       raise InputError(f'argument {word!r} is not known; {advice}, --help lists the rest.')
     name, equals, text = word.removeprefix('--config.').partition('=')
-    fields = flatten(config)
-    if name not in fields:
+    known = flatten(config)
+    if name not in known:
       hint = f'; it is a block: set {name}.FIELD.' if name in config else _near(name, config)
       hint = hint or '; python -m bert_jax.config lists all, --find WORD some.'
       raise InputError(f'config has no field {quoted(name)}{hint}')
     if not equals:
-      text = 'true' if isinstance(fields[name], bool) else words.pop(0) if words else ''
+      text = 'true' if isinstance(known[name], bool) else words.pop(0) if words else ''
       if text.startswith('--config.'):
         raise InputError(f'--config.{name} wants a value: --config.{name}=...')
     set_field(config, name, _parse(f'config.{name}', text, ALL[name].type))
+  if 'objective' in given and config.objective in TASKS:
+    if lacks := [x for x in fields(config.objective) if x not in flatten(config)]:
+      advice = 'name one whose config file sets it, as configs/pretrain.py:objective=NAME does'
+      fault = f'objective {config.objective} has fields that this config lacks ({lacks[0]})'
+      raise InputError(f'{fault}; {advice}, and in a sweep --vary :objective=NAME,NAME.')
   if 'epochs' in given and 'min_steps' not in given:
     config.min_steps = 0
   for length, other in (('steps', 'epochs'), ('epochs', 'steps')):

@@ -248,6 +248,13 @@ def test_a_field_that_is_missing_or_unread_is_named(change, sentence):
     config.check(loaded)
 
 
+def test_an_objective_with_fields_of_its_own_is_for_the_config_file():
+  with refused('electra has fields that this config lacks .*configs/pretrain.py:objective=NAME'):
+    config.load('configs/pretrain.py:size=tiny', ['--config.objective=electra'])
+  with refused("'elctra'; use one of"):
+    config.load('configs/pretrain.py:size=tiny', ['--config.objective=elctra'])
+
+
 def test_fingerprint_changes_with_what_decides_the_numbers_only():
   base = config.load('configs/pretrain.py')
   same = config.load('configs/pretrain.py', ['--config.checkpoint.every=7', '--config.mesh.fsdp=2'])

@@ -90,7 +90,8 @@ def test_a_room_is_one_file_or_one_folder():
   """Two rooms on a level, or a part of a room on a level of its own, would hide a circle."""
   assert len(LEVELS) == len(set(LEVELS)) and not any('.' in room for room in LEVELS)
   paths = {path.stem for path in Path('bert_jax').iterdir() if path.suffix in ('', '.py')}
-  assert set(LEVELS) - {'__version__'} == paths - {'__init__', '__pycache__'}
+  differ = (set(LEVELS) - {'__version__'}) ^ (paths - {'__init__', '__pycache__'})
+  assert not differ, f'{differ}: each room has its place in LEVELS of tests/test_house.py'
 
 
 def test_every_stack_is_tested_and_has_its_constraints():
@@ -285,4 +286,4 @@ def test_the_trail_is_read_in_an_evening():
 def test_the_map_shows_every_room_from_the_bottom_up():
   rows = re.findall(r'^\| (`.*?) \|', code_readme('The rooms'), re.M)
   rooms = [name for row in rows for name in re.findall(r'`([a-z_]+)(?:/|\.py)`', row)]
-  assert rooms == LEVELS[1:]
+  assert rooms == LEVELS[1:], 'the table of rooms in bert_jax/README.md is not in the order of LEVELS'

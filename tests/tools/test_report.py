@@ -370,8 +370,10 @@ def test_an_arm_of_several_sweeps_may_be_called_as_their_table_calls_it(tmp_path
   labels = lambda found: sorted(arm.label for panel in found.panels for arm in panel.arms)
   assert labels(read()) == [f'beta1={x} ({y})' for x in ('0.8', '0.9') for y in 'ST']
   assert labels(read('beta1=0.8=low'))[2:] == ['low (S)', 'low (T)']
-  with pytest.raises(InputError, match=r"as --label beta=0.8=x says; .*; did you mean 'beta1=0.8'"):
+  with pytest.raises(InputError, match=r"OLD is beta=0.8, NEW is x.; .*; did you mean 'beta1=0.8'"):
     read('beta=0.8=x')
+  with pytest.raises(InputError, match=r'OLD is beta1, .*; write --label beta1=0.8=NEW\.$'):
+    read('beta1=0.8')  # the arm alone
 
 
 def test_runs_judged_under_other_masks_are_named(tmp_path):

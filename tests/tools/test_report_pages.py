@@ -236,7 +236,7 @@ def test_an_evaluation_goes_by_its_file_and_not_by_its_checksum(tmp_path):
   found = report.read(tmp_path)
   assert [x.evaluated_on for x in found.panels] == ['data.eval=a.txt', 'data.eval=b.txt']
   both = tables.overview(found)  # two columns, though metric and folder are the same
-  assert [x.partition('): ')[2] for x in both.header[2:]] == ['data.eval=a.txt', 'data.eval=b.txt']
+  assert both.header[2:] == ('mlm: data.eval=a.txt', 'mlm: data.eval=b.txt')
   assert [row[2:] for row in both.rows] == [('2.0000', '-'), ('-', '3.0000')]
   # The score of a guess tells examples in files of one name apart, and is not said of others.
   spec, name = 'configs/finetune.py:task=sst2', 'classification_accuracy'
@@ -276,7 +276,7 @@ def test_bad_input_is_named_and_the_rest_reported(tmp_path, no_pictures):
   for text in ('norm', 'norm=', '=norm'):
     with pytest.raises(InputError, match=f"--label '?{text}'? is not OLD=NEW"):
       report.read(tmp_path, renamed=[text])
-  with pytest.raises(InputError, match='no arm, or several, is called as --label what=ever says; '):
+  with pytest.raises(InputError, match='no arm, or several, is called as --label what=ever says .OLD is what, '):
     report.read(tmp_path, renamed=['what=ever'])
   report.main([str(tmp_path)])
   text = (tmp_path / 'report' / 'report.md').read_text()
@@ -502,8 +502,8 @@ def test_a_label_renames_the_arm_of_every_objective(tmp_path, no_pictures):
     plan(folder)
   text = made(tmp_path, '--label', 'a=A')['report.md']
   for heading in (
-    'masked words and next sentences: mlm',
-    "classification (f1 is of '1'): classification_accuracy",
+    f'masked words and next sentences: mlm ({tmp_path.name})',
+    "classification (f1 is of '1'): classification_accuracy (T)",
   ):
     assert [row[0] for row in rows_of(text, f'## {heading}\n')] == ['b', 'A']
 

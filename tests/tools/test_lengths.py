@@ -127,6 +127,7 @@ def test_a_panel_draws_them(runs):
   (panel,) = report.read(runs).panels
   drawn = [name for name, *_ in report_figures.panel_figures(panel)]
   assert report_arms.lengths(panel.arms, panel.metrics[0]) == ['65-128'] and 'lengths' not in drawn
+  assert 'By the length' not in report.table(report.read(runs))
   for path in runs.glob('*/**/scores.json'):
     path.unlink()
   (panel,) = report.read(runs).panels

@@ -55,12 +55,16 @@ def test_examples_are_told_apart_by_a_baseline_that_earlier_versions_record_too(
   words = {'mlm': (6.5, 'unigram'), 'mlm_accuracy': (0.04, 'majority')}
   known = {'a': scores, 'b': scores | entropy, 'c': {}, 'd': spans, 'e': words}
   for name, levels in known.items():
-    workdir(tmp_path / name, [(2, 'eval', {'f1': 0.5})], 'data.eval=x', spec=spec, levels=levels)
+    lines = [(2, 'eval', {'f1': 0.5, 'classification': 0.6})]
+    workdir(tmp_path / name, lines, 'data.eval=x', spec=spec, levels=levels)
   _, found = arms.judged(records.below(tmp_path)[0])
   own = {path.name: {k: x for k, x in of.items() if 'of a' in k} for path, of in found.items()}
   accuracy = {'classification_accuracy of a majority': 0.7}
   others = {'c': {}, 'd': {'qa of a uniform': 4.5}, 'e': {'mlm of a unigram': 6.5}}
   assert own == {'a': accuracy, 'b': accuracy, **others}
+  # The entropy also tells that a score is a loss.
+  (panel,) = report.read(tmp_path / 'b').panels
+  assert tables.more_tables(panel)[0].header == ('arm', 'classification, loss')
 
 
 def test_runs_differ_in_their_fewest_steps_only_where_rows_are_few(tmp_path):
@@ -370,8 +374,10 @@ def test_an_arm_of_several_sweeps_may_be_called_as_their_table_calls_it(tmp_path
   labels = lambda found: sorted(arm.label for panel in found.panels for arm in panel.arms)
   assert labels(read()) == [f'beta1={x} ({y})' for x in ('0.8', '0.9') for y in 'ST']
   assert labels(read('beta1=0.8=low'))[2:] == ['low (S)', 'low (T)']
-  with pytest.raises(InputError, match=r"as --label beta=0.8=x says; .*; did you mean 'beta1=0.8'"):
+  with pytest.raises(InputError, match=r"OLD is beta=0.8, NEW is x.; .*; did you mean 'beta1=0.8'"):
     read('beta=0.8=x')
+  with pytest.raises(InputError, match=r'OLD is beta1, .*; write --label beta1=0.8=NEW\.$'):
+    read('beta1=0.8')  # the arm alone
 
 
 def test_runs_judged_under_other_masks_are_named(tmp_path):

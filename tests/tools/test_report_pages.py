@@ -236,7 +236,7 @@ def test_an_evaluation_goes_by_its_file_and_not_by_its_checksum(tmp_path):
   found = report.read(tmp_path)
   assert [x.evaluated_on for x in found.panels] == ['data.eval=a.txt', 'data.eval=b.txt']
   both = tables.overview(found)  # two columns, though metric and folder are the same
-  assert [x.partition('): ')[2] for x in both.header[2:]] == ['data.eval=a.txt', 'data.eval=b.txt']
+  assert both.header[2:] == ('mlm: data.eval=a.txt', 'mlm: data.eval=b.txt')
   assert [row[2:] for row in both.rows] == [('2.0000', '-'), ('-', '3.0000')]
   # The score of a guess tells examples in files of one name apart, and is not said of others.
   spec, name = 'configs/finetune.py:task=sst2', 'classification_accuracy'
@@ -247,6 +247,15 @@ def test_an_evaluation_goes_by_its_file_and_not_by_its_checksum(tmp_path):
   found = {x.evaluated_on for x in report.read(tmp_path / 'T').panels}
   told = {f'data.eval=d.tsv; {name} of a majority={x}' for x in (0.625, 0.75)}
   assert found == {'data.eval=c.tsv', *told}
+  # Tasks of other folders and files are apart on purpose: they go by their folders.
+  shutil.move(tmp_path / 'T' / '2', tmp_path / 'U' / '2')
+  levels = ('T', 0.625), ('U', 0.75)
+  for run, apart in ('0', True), ('1', False):
+    found = report.read(tmp_path / 'T' / run, tmp_path / 'U')
+    assert any('their own, 2, since' in x for x in found.remarks) != apart
+    assert [panel.told_by for panel in found.panels] == (
+      ['T', 'U'] if apart else [f'{x}; {name} of a majority={y}' for x, y in levels]
+    )
   # Runs of earlier versions, which do not record the loss of a mean, stand beside others.
   for n, levels in enumerate(({}, {'classification': (2.1, 'mean')})):
     lines, spec = [(500, 'eval', {'classification': 1.5})], 'configs/finetune.py:task=stsb'
@@ -276,7 +285,9 @@ def test_bad_input_is_named_and_the_rest_reported(tmp_path, no_pictures):
   for text in ('norm', 'norm=', '=norm'):
     with pytest.raises(InputError, match=f"--label '?{text}'? is not OLD=NEW"):
       report.read(tmp_path, renamed=[text])
-  with pytest.raises(InputError, match='no arm, or several, is called as --label what=ever says; '):
+  with pytest.raises(
+    InputError, match='no arm, or several, is called as --label what=ever says .OLD is what, '
+  ):
     report.read(tmp_path, renamed=['what=ever'])
   report.main([str(tmp_path)])
   text = (tmp_path / 'report' / 'report.md').read_text()
@@ -502,8 +513,8 @@ def test_a_label_renames_the_arm_of_every_objective(tmp_path, no_pictures):
     plan(folder)
   text = made(tmp_path, '--label', 'a=A')['report.md']
   for heading in (
-    'masked words and next sentences: mlm',
-    "classification (f1 is of '1'): classification_accuracy",
+    f'masked words and next sentences: mlm ({tmp_path.name})',
+    "classification (f1 is of '1'): classification_accuracy (T)",
   ):
     assert [row[0] for row in rows_of(text, f'## {heading}\n')] == ['b', 'A']
 
@@ -670,8 +681,11 @@ def test_a_baseline_that_depends_on_the_model_is_none_of_the_scores(tmp_path):
   assert panel.level('replaced') is None
 
 
-def test_one_table_of_a_sweep_and_its_tasks_and_what_probes_found(tmp_path, capsys, no_pictures):
-  """The arms of all sweeps have one name, and a column for each task."""
+def test_one_table_of_a_sweep_and_its_tasks_and_what_probes_found(
+  tmp_path, capsys, no_pictures, monkeypatch
+):
+  """The arms of all sweeps have one name, and a column for each task, by whose name its heading and
+  its pictures go, too."""
   arms = 'rate=0.1', 'rate=0.3'
   values = {'S': (5.0, 4.5), 'S-sst2': (0.7, 0.72), 'S-cola': (0.6, 0.66)}
   for folder, (first, second) in values.items():
@@ -731,6 +745,16 @@ def test_one_table_of_a_sweep_and_its_tasks_and_what_probes_found(tmp_path, caps
   assert two('accuracy', '(CoLA)') + r' \\' in latex
   assert re.search(r'\$\\pm\$ 0.0200 \\\\ p 0[.\d]+\\end{tabular}', latex)
   assert '<h2>All sweeps</h2>' in (tmp_path / 'out' / 'report.html').read_text()
+  found = report.read(*folders, renamed=labels)
+  titles = [tables.main_table(panel).title.partition(': ')[2] for panel in found.panels]
+  assert titles == ['loss (S)', 'accuracy (S-sst2)', 'accuracy (CoLA)']
+  monkeypatch.setattr(report_figures, 'panel_figures', lambda *_: [('final', '', plt.figure())])
+  pictures = lambda made: [x for of in report_pages.drawn(made, []) for x, *_ in of]
+  scores = 'classification-classification_accuracy'
+  tasks = [f'{scores}-S-sst2-final', f'{scores}-CoLA-final']
+  assert pictures(found) == ['mlm_nsp-mlm-S-final', *tasks]
+  alike = pictures(report.read(*folders, renamed=['S-cola=S sst2']))
+  assert alike[1:] == [f'{scores}-S-sst2-final-{n}' for n in (1, 2)]
   (panel,) = report.read(tmp_path / 'S').panels
   assert panel.metrics == ['mlm', 'probe_loss', 'probe_tags_accuracy']
   assert panel.rows('probe_loss')[1].mean == 5.5

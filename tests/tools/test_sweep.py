@@ -192,8 +192,14 @@ def test_one_factor_at_a_time_around_a_baseline(monkeypatch):
     'batch_size=64': {'batch_size': '64'},
   }
   arms, _ = sweep_grid.arms_of(PRETRAIN, vary, 'batch_size=64;optimizer.beta1=0.8')
-  assert arms['baseline'] == {'batch_size': '64', 'optimizer.beta1': '0.8'}
-  assert list(arms) == ['baseline', 'optimizer.beta1=0.9', 'batch_size=16', 'batch_size=32']
+  name = 'batch_size=64,optimizer.beta1=0.8'
+  assert arms[name] == {'batch_size': '64', 'optimizer.beta1': '0.8'}
+  assert list(arms) == [name, 'optimizer.beta1=0.9', 'batch_size=16', 'batch_size=32']
+  # A value that is the baseline's own is no other arm.
+  assert list(sweep_grid.arms_of(PRETRAIN, vary[1:], 'batch_size=16')[0])[::2] == [
+    'batch_size=16',
+    'batch_size=64',
+  ]
   assert arms['batch_size=16'] == {'batch_size': '16', 'optimizer.beta1': '0.8'}
   # Epochs that are given are exact, those of the baseline too, which has 3, else of 100 steps.
   spec, both = 'configs/finetune.py:task=sst2', {'min_steps': '0', 'epochs': '2'}
@@ -205,7 +211,7 @@ def test_one_factor_at_a_time_around_a_baseline(monkeypatch):
   arms, _ = sweep_grid.arms_of(spec, ['epochs=2,4;min_steps=50,70'], '')
   assert arms['baseline'] == {} and list(arms.values())[1] == {'epochs': '2', 'min_steps': '50'}
   arms, _ = sweep_grid.arms_of(spec, ['epochs=2,4'], 'min_steps=70')
-  assert arms['baseline'] == {'min_steps': '70'} and arms['epochs=2']['min_steps'] == '70'
+  assert arms['min_steps=70'] == {'min_steps': '70'} and arms['epochs=2']['min_steps'] == '70'
   monkeypatch.setattr(sweep_grid, 'arms_of_file', lambda _: {'a': {'min_steps': '60'}, 'b': {}})
   arms, _ = sweep_grid.arms_of(spec, ['epochs=2,4'], '')
   assert [arms[x]['min_steps'] for x in ('a', 'b', 'epochs=2')] == ['60', '0', '60']
@@ -323,15 +329,20 @@ def test_a_config_file_has_arms_of_its_own(tmp_path):
   assert arms['low'] == {'optimizer.beta1': '0.8', 'batch_size': '16'}
   assert arms['high']['batch_size'] == '16' and 'optimizer.beta1' not in arms['high']
   assert arms['steps=7,epochs=0'] == arms['low'] | {'steps': '7', 'epochs': '0'}
-  twice = 'optimizer.beta1 is set by sweep.. of the config file and by --vary; .* --arms'
+  twice = (
+    'optimizer.beta1 is set by sweep.. of the config file and by --vary; .* --arms; --baseline ""'
+  )
   with pytest.raises(InputError, match=twice):
     sweep_grid.arms_of(str(path), ['optimizer.beta1=0.7'])
   arms, baseline = sweep_grid.arms_of(str(path), [], only="'high', low")
   assert list(arms) == ['high', 'low'] and baseline == 'high'
   with pytest.raises(InputError, match="--arms 'hi' is not an arm of sweep.. .* has low, high"):
     sweep_grid.arms_of(str(path), [], only='low,hi')
-  with pytest.raises(InputError, match="which has low, high; did you mean 'high'"):
+  adds = r'which has low, high .--vary with --baseline "" adds others.'
+  with pytest.raises(InputError, match=f"{adds}; did you mean 'high'"):
     sweep_grid.arms_of(str(path), [], only='hihg')
+  arms, _ = sweep_grid.arms_of(str(path), ['optimizer.beta1=0.7'], '', only='low')
+  assert arms['optimizer.beta1=0.7'] == {'optimizer.beta1': '0.7'} and len(arms) == 2
   with pytest.raises(InputError, match='which has none: drop --arms'):
     sweep_grid.arms_of(PRETRAIN, [], only='low')
   path.write_text('def sweep(arg):\n  return [1]\n')
@@ -504,12 +515,14 @@ def test_a_sweep_joins_the_earlier_one_in_its_folder(tmp_path, capsys, caplog, m
   _, _, said = swept(capsys, *command.split())
   assert f'{root} keeps its baseline, baseline (' in said and 'the first arm' not in said
   # An arm that was trained is not another one of the same name.
-  joined('batch_size=16', '--baseline', 'optimizer.beta1=0.7')
-  joined('batch_size=16', '--baseline', '')
+  words = '--seeds', '1', '--vary', 'batch_size=16', '--baseline', ''
+  around = lambda *fields: planned(root, *words, fields=[f'--config.{x}' for x in fields])
+  around('optimizer.beta1=0.7')
+  around()
   contents.claim(root / 'baseline,seed=0', c.load(PRETRAIN, ['--config.seed=0']))
-  joined('batch_size=16', '--baseline', 'steps=7;epochs=0')  # a run may have another length
+  around('steps=7', 'epochs=0')  # a run may have another length
   with pytest.raises(InputError, match=r'with another config \(optimizer.beta1: 0.9 -> 0.7'):
-    joined('batch_size=16', '--baseline', 'optimizer.beta1=0.7')
+    around('optimizer.beta1=0.7')
   with pytest.raises(
     InputError, match='^optimizer.decay=0.1,seed=0: .* no such steps; set it to 0'
   ):
@@ -734,13 +747,14 @@ def test_a_sweep_trains_each_run_once_and_a_failed_one_does_not_stop_the_rest(
   names = [f'optimizer.learning_rate={x},seed=0' for x in ('1e-3', '1e30')]
   ends = {name: json.loads((root / 'logs' / f'{name}.json').read_text()) for name in names}
   assert [ends[name]['state'] for name in names] == ['done', 'failed'], ends
-  assert '1 of 2 runs did not end' in log
+  assert f'1 of 2 runs did not end, the first of which wrote {root}/logs/{names[1]}.txt;' in log
   assert '2 of 2 ' in log and 'step 2/4' not in log  # quiet: in the logs of the runs
   assert 'step 2/4' in (root / 'logs' / f'{names[0]}.txt').read_text()
   assert 'masked words and next sentences: mlm' in said
   # The same run by hand is the command that --print gives.
-  printed = swept(capsys, *command, '--print')[1].splitlines()
-  assert len(printed) == 2
+  _, said, log = swept(capsys, *command, '--print')
+  printed = said.splitlines()
+  assert len(printed) == 2 and '2 runs, the longest of 4 steps' in log
   environment, *words = shlex.split(printed[0])
   assert environment == f'JAX_COMPILATION_CACHE_DIR={root}/.jax_cache' and words[0] == 'python'
   ran = json.loads((root / names[0] / 'run.json').read_text())['commands'][0]['argv'][1:]

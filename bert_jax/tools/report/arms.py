@@ -75,6 +75,39 @@ def judged(runs: Sequence[Run]) -> tuple[list[Run], dict[Path, dict[str, Any]]]:
   return out, evaluated_on
 
 
+def described(way: frozenset, ways: Mapping[frozenset, Sequence[Arm]]) -> str:
+  """How one way of evaluating, of {way: arms}, differs from the others, or within an arm:
+  'eval.seed=0 or 3; data.eval=a.txt'. A checksum shows only if the fields that decide it agree."""
+  # Numbers without digits that nobody reads, paths as they are seen from here.
+  said = lambda x: f'{x:.6g}' if isinstance(x, float) else str(x).removeprefix(f'{Path.cwd()}/')
+  values = lambda way, name: sorted({said(dict(x).get(name)) for x in way})
+  runs = {way: [run for arm in arms for run in arm.runs] for way, arms in ways.items()}
+  fields = lambda way, name: sorted({str(run.fields.get(name)) for run in runs[way]})
+  others = [other for other in ways if other != way]
+  differ = lambda of, name: any(of(other, name) != of(way, name) for other in others)
+  names = dict.fromkeys(name for some in ways for x in some for name, _ in x)
+  apart = {
+    name: each for name in names if len(each := values(way, name)) > 1 or differ(values, name)
+  }
+  if others and all(values(other, 'data.eval') != values(way, 'data.eval') for other in others):
+    # The file says it: a level need not tell it from another of the same name.
+    apart = {name: each for name, each in apart.items() if ' of a ' not in name}
+  sums = {name: [x[:8] for x in apart.pop(name)] for name in CHECKSUMS if name in apart}
+  if sums:
+    known = [name for name in runs[way][0].fields if name in READING]
+    apart |= {name: fields(way, name) for name in known if differ(fields, name)}
+    read = lambda way: [fields(way, name) for name in known]
+    if not others or read(way) in map(read, others):
+      apart |= sums
+  return '; '.join(f'{name}={" or ".join(each) or "none"}' for name, each in apart.items())
+
+
+def sweeps_of(runs: Iterable[Run], words: Mapping[str, str]) -> str:
+  """The folders in which runs are, 'S, S-sst2', by their names in `words` if these have them."""
+  names = {run.path.parent.name for run in runs}
+  return ', '.join(sorted(words.get(name, name) for name in names))
+
+
 def without_copies(runs: Sequence[Run]) -> tuple[list[Run], dict[Path, Path]]:
   """(runs without copies, {path of a copy: path of the run that got furthest})."""
   kept, copies = {}, {}
@@ -174,10 +207,9 @@ def arms_of(runs: Sequence[Run], words: Mapping[str, str]) -> list[Arm]:
     in_sweep = planned.pop() if len(planned) == 1 else ''
     folders.append(by_folder)
     names.append(in_sweep or (text if len(fields) <= MANY else by_folder))
-  parent = lambda run: words.get(run.path.parent.name, run.path.parent.name)
-  parents = [sorted(set(map(parent, members))) for members in groups.values()]
+  parents = [sweeps_of(members, words) for members in groups.values()]
   several = lambda name: names.count(name) > 1
-  ends = [f' ({", ".join(of)})' if several(name) else '' for name, of in zip(names, parents)]
+  ends = [f' ({of})' if several(name) else '' for name, of in zip(names, parents)]
   texts = [name + end for name, end in zip(names, ends)]
   texts = [text if texts.count(text) == 1 else key for text, key in zip(texts, groups)]
   labels = shortened([text or 'all runs' for text in texts])

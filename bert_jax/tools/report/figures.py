@@ -119,7 +119,7 @@ def side_by_side(panels: Sequence[Panel]) -> 'Figure':
         axis.plot(*list(zip(*means))[:2], linewidth=0.7, alpha=0.6, **look)
     every = ' or '.join(sorted({str(run.log_every or 'some') for run in panel.runs}))
     thin = f'thin: in training, means of {every} steps' + '; hollow: all rows' * panel.reads_part
-    name = f'{panel.learned} ({thin})\n{panel.evaluated_on}'.strip()
+    name = f'{panel.learned} ({thin})\n{panel.told_by}'.strip()
     axis.set_title(parts.plain(name), fontsize=9, wrap=True)
     add_legend(part, axis)
   return figure

@@ -85,11 +85,12 @@ def drawn(report: Report, endings: Iterable[str], column: str = '') -> Pictures:
 
   out = []
   with matplotlib.rc_context(figures.STYLE):
-    for number, panel in enumerate(report.panels):
+    of = lambda panel: '-'.join(filter(None, (panel.objective, panel.metrics[0], panel.sweep)))
+    names = [re.sub(r'\W+', '-', of(panel)) for panel in report.panels]
+    for number, (panel, base) in enumerate(zip(report.panels, names)):
       out.append([])
       for kind, caption, figure in figures.panel_figures(panel, figures.WIDTHS[column]):
-        name = re.sub(r'\W+', '-', f'{panel.objective}-{panel.metrics[0]}-{kind}')
-        name += f'-{number}' * bool(panel.evaluated_on) + column
+        name = f'{base}-{kind}' + f'-{number}' * (names.count(base) > 1) + column
         out[-1].append((name, caption, saved(figure, name, endings)))
   return out
 
@@ -198,7 +199,11 @@ def latex(report: Report) -> str:
   if len(report.panels) > 1:
     every = tables.overview(report, notes := [])
     notes += filter(None, [every.dashes])
-    notes += (f'{panel.learned}: {x}' for panel in report.panels for x in tables.absent(panel))
+    notes += (
+      f'{panel.sweep or panel.learned}: {x}'
+      for panel in report.panels
+      for x in tables.absent(panel)
+    )
     each.append((every.title, every.header, every.rows, notes))
   for panel in report.panels:
     title = report_arms.readable([tables.main_table(panel).title])[0]

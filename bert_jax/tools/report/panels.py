@@ -42,8 +42,9 @@ class Panel:
   arms: list[Arm]
   metrics: list[str]  # the first one judges
   baseline: str  # the label of an arm, or ''
-  evaluated_on: str  # how its evaluation differs from the other panels', or ''
+  evaluated_on: str  # how its evaluation differs from the other panels' of its task, or ''
   words: Mapping[str, str]  # {a metric, or the folder of a sweep: what it is called instead}
+  sweep: str = ''  # the folders of its runs, as they are called, if other panels have others
   # {label: (runs that are in no table, runs)} of arms that have some
   missing: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
@@ -57,6 +58,11 @@ class Panel:
     configs = [run.config for run in self.runs if run.config]
     said = {TASKS[config.objective].card(config).trained_for.replace('`', '') for config in configs}
     return said.pop() if len(said) == 1 else self.objective
+
+  @property
+  def told_by(self) -> str:
+    """What sets it apart from other panels: its sweep, and how it was evaluated."""
+    return '; '.join(filter(None, (self.sweep, self.evaluated_on)))
 
   @property
   def reads_part(self) -> bool:
@@ -81,9 +87,11 @@ class Panel:
     return out
 
   def named(self, metric: str) -> str:
-    """What a metric is called, with its unit: a loss with a unigram baseline is in nats."""
+    """What a metric is called; a loss is called so, or, with a unigram baseline, is in nats."""
     level, name = self.level(metric), self.words.get(metric, metric)
-    return f'{name}, nats' if level and level.kind.startswith('unigram') else name
+    if not level or not level.kind.startswith(LOSSES):
+      return name
+    return f'{name}, {"nats" if level.kind.startswith("unigram") else "loss"}'
 
   def level(self, metric: str, of_curves: bool = False) -> Level | None:
     """The baseline that a metric must beat, such as the unigram loss, on the rows of the values
@@ -170,7 +178,9 @@ def report(
   place = lambda run: (_place(run, folders), run.path.parent)
   panels.sort(key=lambda panel: min(map(place, panel.runs)))
   shown = {*copies, *(run.path for panel in panels for run in panel.runs)}
-  for panel in panels:
+  sweeps = [report_arms.sweeps_of(panel.runs, words) for panel in panels]
+  for panel, sweep in zip(panels, sweeps):
+    panel.sweep = sweep if len({*sweeps}) > 1 else ''
     panel.missing = missing_runs.by_arm(panel.runs, arm_of, shown)
   for run in counted:
     if run.collapsed():
@@ -182,20 +192,26 @@ def report(
     names = sorted(metrics_of(runs))
     there = ', '.join(names) or 'none yet'
     raise InputError(f'no run has an evaluated {metric or "metric"}; there are {there}.')
-  unknown = [f'--baseline {baseline}'] * bool(baseline and baseline not in called)
-  if unmatched := [f'--label {x}' for x in sorted(unused)] + unknown:
-    labels = dict.fromkeys(label for _, of_arms in fields.values() for label in of_arms)
-    labels |= dict.fromkeys(sorted(columns) if unused else ())
-    fault = f'no arm, or several, is called as {unmatched[0]} says'
-    old = unmatched[0].partition(' ')[2]
-    hint = suggestion(old.rpartition('=')[0] if unused else old, [*called, *columns])
-    raise InputError(f'{fault}; there are {", ".join(labels)}{hint or "."}')
+  labels = [label for _, of_arms in fields.values() for label in of_arms]
+  for text in sorted(unused):
+    _refuse(text, [*labels, *sorted(columns)], called | columns, *text.rpartition('=')[::2])
+  if baseline and baseline not in called:
+    _refuse(baseline, labels, called | columns)
   if baseline and not any(panel.baseline for panel in panels if len(panel.arms) > 1):
     remarks.append(f'nothing is compared with {baseline}: no other arm is judged in the same way')
   told = {path: why for path, why in status.items() if path not in failed}
   status |= {path: f'failed: {error}' for path, error in failed.items() if path in status}
   remarks += missing_runs.remarks_on(runs, told, arm_of)
   return Report(panels, runs, status, fields, remarks)
+
+
+def _refuse(text, shown, called, old='', new=''):
+  """Raises an InputError for an arm that is not there: --label OLD=NEW or, without these, the
+  --baseline. shown, called: the names that there are, and those by which they may be called."""
+  said = f'--label {text} says (OLD is {old}, NEW is {new})' if old else f'--baseline {text} says'
+  form = f'; write --label {text}=NEW.' if old and text in called else ''
+  fault = f'no arm, or several, is called as {said}; there are {", ".join(dict.fromkeys(shown))}'
+  raise InputError(fault + (form or suggestion(old or text, called) or '.'))
 
 
 def _place(run, folders):
@@ -239,7 +255,7 @@ def panels_of(
     how = 'several arms match' if any(matching.values()) else 'no arm matches'
     there = ', '.join(dict.fromkeys(arm.label for arm in arms))
     remarks.append(f'{objective}: {how} the baseline {baseline}; there are {there}')
-  out = []
+  out, several = [], 0
   for way in sorted(ways, key=lambda way: not chosen[way]):
     runs = [run for arm in ways[way] for run in arm.runs]
     if not (names := metrics_of(runs)):
@@ -251,11 +267,26 @@ def panels_of(
     names.sort(key=lambda name: name != first)
     label = chosen[way]
     ordered = sorted(ways[way], key=lambda arm: arm.label != label)  # the baseline first
-    out.append(Panel(objective, ordered, names, label, described(way, ways), words))
-  if len(out) > 1:
-    apart = f'evaluated otherwise stand in tables of their own, {len(out)}'
+    is_beside = lambda other, some=ways[way]: not _is_other_task(some, other)
+    same = {x: arms for x, arms in ways.items() if x == way or is_beside(arms)}
+    several += len(same) > 1
+    told = report_arms.described(way, same)
+    out.append(Panel(objective, ordered, names, label, told, words))
+  if several > 1:
+    apart = f'evaluated otherwise stand in tables of their own, {several}'
     remarks.append(f'{objective}: arms {apart}, since their numbers cannot be compared')
   return out
+
+
+def _is_other_task(arms, others):
+  """Whether arms are of another task of labelled examples than others, put beside it on purpose: in
+  other folders, and evaluated on other files."""
+  runs, beside = ([run for arm in some for run in arm.runs] for some in (arms, others))
+  if any(run.config is None or TASKS[run.config.objective].reads_corpus for run in runs):
+    return False
+  folders = lambda some: {run.path.parent for run in some}
+  data = lambda some: {run.fields['data.eval'] or run.fields['data.train'] for run in some}
+  return all(of(runs).isdisjoint(of(beside)) for of in (folders, data))
 
 
 def metrics_of(runs: Sequence[Run]) -> list[str]:
@@ -264,30 +295,3 @@ def metrics_of(runs: Sequence[Run]) -> list[str]:
   names = dict.fromkeys(name for of in values for name, x in of.items() if x is not None)
   none = {*NO_SCORES, *(f'{name}_{x.kind}' for of in values for name, x in own_levels(of).items())}
   return [name for name in names if name not in none and '_below_' not in name]
-
-
-def described(way: frozenset, ways: Mapping[frozenset, Sequence[Arm]]) -> str:
-  """How one way of evaluating, of {way: arms}, differs from the others, or within an arm:
-  'eval.seed=0 or 3; data.eval=a.txt'. A checksum shows only if the fields that decide it agree."""
-  # Numbers without digits that nobody reads, paths as they are seen from here.
-  said = lambda x: f'{x:.6g}' if isinstance(x, float) else str(x).removeprefix(f'{Path.cwd()}/')
-  values = lambda way, name: sorted({said(dict(x).get(name)) for x in way})
-  runs = {way: [run for arm in arms for run in arm.runs] for way, arms in ways.items()}
-  fields = lambda way, name: sorted({str(run.fields.get(name)) for run in runs[way]})
-  others = [other for other in ways if other != way]
-  differ = lambda of, name: any(of(other, name) != of(way, name) for other in others)
-  names = dict.fromkeys(name for some in ways for x in some for name, _ in x)
-  apart = {
-    name: each for name in names if len(each := values(way, name)) > 1 or differ(values, name)
-  }
-  if others and all(values(other, 'data.eval') != values(way, 'data.eval') for other in others):
-    # The file says it: a level need not tell it from another of the same name.
-    apart = {name: each for name, each in apart.items() if ' of a ' not in name}
-  sums = {name: [x[:8] for x in apart.pop(name)] for name in report_arms.CHECKSUMS if name in apart}
-  if sums:
-    known = [name for name in runs[way][0].fields if name in report_arms.READING]
-    apart |= {name: fields(way, name) for name in known if differ(fields, name)}
-    read = lambda way: [fields(way, name) for name in known]
-    if not others or read(way) in map(read, others):
-      apart |= sums
-  return '; '.join(f'{name}={" or ".join(each) or "none"}' for name, each in apart.items())

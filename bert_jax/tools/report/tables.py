@@ -40,14 +40,15 @@ def main_table(panel: Panel) -> Table:
   """The table of the metric by which a panel is judged."""
   rows = [each for _, each in _rows(panel)]
   title = f'{panel.learned}: {panel.named(panel.metrics[0])}'
-  title += f' ({panel.evaluated_on})' if panel.evaluated_on else ''
+  title += f' ({panel.told_by})' if panel.told_by else ''
   return Table(title, HEADER, rows, panel.baseline)
 
 
 def more_tables(panel: Panel) -> list[Table]:
   """The tables below the main table, if they have any number."""
   tables = {'no such score': _scores(panel)} if panel.metrics[1:] else {}
-  tables[f'fewer than {FEWEST_TEXTS} texts'] = _lengths(panel.arms, panel.metrics[0])
+  if len(report_arms.lengths(panel.arms, panel.metrics[0])) > 1:
+    tables[f'fewer than {FEWEST_TEXTS} texts'] = _lengths(panel.arms, panel.metrics[0])
   tables['not recorded'] = _costs(panel)
   filled = lambda table: {cell for row in table.rows for cell in row[1:]} - {'-'}
   return [with_dashes(table, why) for why, table in tables.items() if filled(table)]
@@ -66,15 +67,11 @@ def overview(report: Report, notes: list[str] | None = None) -> Table:
   other numbers of seeds in other panels shows all these numbers. notes: see mean_of."""
   titles, arms = [], {}
   for number, panel in enumerate(report.panels):
-    folders = sorted({run.path.parent.name for run in panel.runs})
-    folder = ', '.join(panel.words.get(folder, folder) for folder in folders)
-    titles.append(f'{panel.named(panel.metrics[0])}\n({folder})')
+    titles.append(panel.named(panel.metrics[0]) + (f'\n({panel.sweep})' if panel.sweep else ''))
     for row in panel.rows(panel.metrics[0]):
       p = row.difference.corrected if row.difference else None
-      beside = (
-        'baseline' if row.label == panel.baseline else p is not None and f'p {probability(p)}'
-      )
-      shown = mean_of(row, notes) + (f',\n{beside}' if beside else '')
+      tested = f',\np {probability(p)}' if p is not None else ''
+      shown = mean_of(row, notes) + (',\nbaseline' if row.label == panel.baseline else tested)
       arms.setdefault(row.label, {})[number] = str(len(row.values)), shown
   rows = []
   for name, by_panel in arms.items():
@@ -213,7 +210,7 @@ def _scores(panel: Panel) -> Table:
   others = panel.metrics[1:]
   by_arm = zip(panel.arms, *(panel.rows(name) for name in others))
   rows = [(arm.label, *map(mean_of, rows)) for arm, *rows in by_arm]
-  return Table(SCORES, ('arm', *(panel.words.get(x, x) for x in others)), rows)
+  return Table(SCORES, ('arm', *map(panel.named, others)), rows)
 
 
 def _lengths(arms: Sequence[Arm], metric: str) -> Table:

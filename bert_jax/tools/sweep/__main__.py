@@ -132,9 +132,8 @@ def train(runs: Sequence[Run], root: Path, processes: int) -> None:
   if len(wrong) < len(ended):
     print(report.table(report.read(root)))
   if wrong:
-    name, first = next(iter(wrong.items()))
-    counts, where = f'{len(wrong)} of {len(ended)} runs did not end', root / records.LOGS
-    fault = f'{counts}, the first of which is {name}: {first.error} (see {where})'
+    counts, first = f'{len(wrong)} of {len(ended)} runs did not end', next(iter(wrong))
+    fault = f'{counts}, the first of which wrote {root / records.LOGS / first}.txt'
     raise InputError(f'{fault}; run the same again to try them once more.')
 
 
@@ -170,15 +169,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     root, processes = Path(args.workdir).expanduser(), args.jobs or arguments.cores()
     with contextlib.nullcontext() if args.dry_run else lock.held(root):
       content = plan.content_of(root, runs, baseline, args)
-      if args.print:
-        write(root, content)  # for the report, and for --from
-        print('\n'.join(command_of(run, root) for run in runs))
-        return
       if baseline and content['baseline'] == baseline and args.baseline is None:
         log.info('the baseline is %s, the first arm (--baseline names another)', baseline)
       log.info('%s', plan.size_of(runs))
       if fields := plan.other_evaluations(runs):
         log.warning('the arms differ in %s: a report compares no losses', ', '.join(fields))
+      if args.print:
+        write(root, content)  # for the report, and for --from
+        print('\n'.join(command_of(run, root) for run in runs))
+        return
       undone = [run for run in runs if sweep_jobs.state_of(root, run).state != 'done']
       sweep_jobs.check_files(undone, root)
       if args.dry_run:

@@ -135,7 +135,8 @@ def chosen(arms: Mapping[str, Arm], only: str, source: str) -> Mapping[str, Arm]
   for name in names:
     if name not in arms:
       have = ', '.join(f'"{x}"' if ',' in x else x for x in arms) or 'none: drop --arms'
-      fault = f'--arms {quoted(name)} is not an arm of {source}, which has {have}'
+      new = ' (--vary with --baseline "" adds others)' * bool(arms and source != '--from')
+      fault = f'--arms {quoted(name)} is not an arm of {source}, which has {have}{new}'
       raise InputError(f'{fault}{suggestion(name, arms) or "."}')
   return {name: arms[name] for name in names}
 
@@ -172,8 +173,10 @@ def arms_of(
   changes = [change for axis in axes for arm in axis for change in arm.items()]
   twice = [name for arm in listed.values() for name in arm if name in dict(changes)]
   ranges = [value for _, value in changes if RANGE.fullmatch(value)]
-  if twice:
-    raise InputError(f'{twice[0]} is set by {source} and by --vary; drop one, or choose by --arms.')
+  if twice and baseline is None:  # else a value replaces that of the first arm
+    adds = '' if before else '; --baseline "" makes each value an arm beside these'
+    fault = f'{twice[0]} is set by {source} and by --vary; drop one, or choose by --arms'
+    raise InputError(f'{fault}{adds}.')
   if ranges and not draws:
     raise InputError(f'{ranges[0]} is a range, for a random search; add --random 20.')
   names = [name for axis in axes for name in axis[0]]
@@ -207,7 +210,7 @@ def arms_of(
 
 def _around(spec, axes, baseline, overrides, listed):
   """The baseline (of `listed` arms the first), the others of these, and arms that change one value
-  of one axis, named by it."""
+  of one axis, named by it, as the baseline is by what it sets."""
   bases = axis_of(baseline, '--baseline') if baseline else [{}]
   if len(bases) > 1:
     raise InputError(f'--baseline {quoted(baseline)} has several values; a baseline has one.')
@@ -222,15 +225,16 @@ def _around(spec, axes, baseline, overrides, listed):
     file, fields = arguments_of(spec, arm, '0')
     return config_lib.load(file, [*overrides, *fields])
 
-  arms = {name: fewest | arm | base for name, arm in (listed or {'baseline': {}}).items()}
+  listed = listed or {fitting(name_of(base)) or 'baseline': {}}
+  arms = {name: fewest | arm | base for name, arm in listed.items()}
   name_of_base, base = next(iter(arms.items()))
   first = load(base)
   for change in itertools.chain(*axes):
-    name = fitting(name_of(change))
-    if name in arms:
+    if load(base | change) == first:
+      continue
+    if (name := fitting(name_of(change))) in arms:
       raise InputError(f'two arms are called {name}; leave one out.')
-    if load(base | change) != first:
-      arms[name] = base | change
+    arms[name] = base | change
   return arms, name_of_base
 
 

@@ -123,8 +123,11 @@ def test_several_labels_of_a_text(tmp_path, vocab, tokenizer):
     path.write_text(f'{{"sentence": "old", "label": {label}}}\n')
     with pytest.raises(InputError, match='dev.jsonl:1: label .* is no list of labels'):
       source_of(config, tokenizer)
-  jsonl(path, {'sentence': 'old'}, {'sentence': 'new', 'label': None})  # not known
-  assert [e.label for e in source_of(config, tokenizer).examples] == [None, None]
+  jsonl(path, {'sentence': 'old'}, {'sentence': 'new', 'label': None})  # not known; none of them
+  assert [e.label for e in classification_reading.read(config, 'eval', Problems('eval'))] == [
+    None,
+    (),
+  ]
 
 
 def labelled(tmp_path, vocab, *more, labels=('ab', 'ac', '')):
@@ -527,6 +530,10 @@ def test_labels_of_a_dataframe_are_those_of_its_csv(tmp_path, vocab, tokenizer, 
   found = classification.sources(classification.resolve(config), tokenizer)
   train, held = ([x.label for x in found[split].examples] for split in ('train', 'eval'))
   assert held == [*train, () if several else None] and len({*train}) == len({*column})
+  table.to_parquet(tmp_path / 'null.parquet')  # where a null is what an empty cell is
+  config.data.eval = str(tmp_path / 'null.parquet')
+  found = classification.sources(classification.resolve(config), tokenizer, ['eval'])['eval']
+  assert [x.label for x in found.examples] == held
 
 
 def test_a_day_is_the_label_of_its_midnight_where_the_labels_say_so():

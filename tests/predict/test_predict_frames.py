@@ -134,8 +134,11 @@ def test_an_element_without_an_answer_keeps_its_place(ask, caplog):
 
 
 def test_a_frame_without_rows_has_no_answers(ask):
-  frame = pd.DataFrame({'text': ['a']})[:0]
-  assert len(ask('sst2').classify(frame)) == 0
+  frame, counts = pd.DataFrame({'text': ['a']}), ask('sst2').counts.copy()
+  none = ask('sst2').classify(frame[:0])
+  assert len(none) == 0 and ask('sst2').counts == counts
+  assert list(none) == list(ask('sst2').classify(frame)) and list(frame[:0].join(none[['label']]))
+  assert list(ask('sst2').classify(pd.DataFrame())) == list(none)
   table = ask('sst2').classify(pa.table({'text': ['old', 'new']}))
   assert isinstance(table, pa.Table) and table.num_rows == 2 and 'label' in table.column_names
 

@@ -130,7 +130,7 @@ def _read(config, split, problems):
       is_null = table.multi_label and first_of(row.no_text, label_column)
       cell = row[there] if there else '' if is_null else None
       label = None if cell is None else label_of(cell, table, row.delimiter, commas)
-      if isinstance(label, float) and (how := decimal_number(cell, row.delimiter, commas)[1]):
+      if isinstance(label, float) and (how := decimal_number(cell or '', row.delimiter, commas)[1]):
         problems.note(how, where)
       if spec.startswith('tfds:') and label in ('-1', -1.0):  # so TFDS says that there is none
         label = None

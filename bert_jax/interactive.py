@@ -19,7 +19,7 @@ from typing import Any
 
 from bert_jax import config as config_lib
 from bert_jax import evaluate, files, hosts, notebooks, train
-from bert_jax.errors import InputError, suggestion, writing
+from bert_jax.errors import InputError, quoted, suggestion, writing
 from bert_jax.files import Path
 from bert_jax.predict.model import Model
 from bert_jax.tasks.record import Family
@@ -70,7 +70,7 @@ class Run:
 def finetune(
   train: Any,
   workdir: str | Path,
-  *,
+  *unnamed: Any,
   eval: Any = None,
   task: str | Family = 'table',
   model: str | Path = '',
@@ -83,6 +83,9 @@ def finetune(
   ('sst2,unpacked'); or the record of a new family (see bert_jax/tasks/record.py). model: a size
   ('minilm', 'tiny'), or what to start from: the workdir of a run, the folder of a released model,
   hf:NAME. fields: of the config, by name: epochs=5, **{'table.text_column': 'body'}."""
+  if unnamed:
+    what = f'finetune got {quoted(unnamed[0])} behind the workdir, without saying what it is'
+    raise InputError(f"{what}; name it: task='sst2', model='minilm', eval=rows or epochs=5.")
   if isinstance(task, Family):
     task = f'table,objective={config_lib.add(task)}'
   needs_rows = 'docs' not in task.split(',') and 'data.train' not in fields

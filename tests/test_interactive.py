@@ -206,6 +206,7 @@ def test_mistakes_are_the_sentences_of_the_command(call, said, tmp_path):
   (('t.csv', None), {}, 'workdir, behind the rows, is of type NoneType; name the folder'),
   (('W', [{'text': 'a'}]), {}, 'workdir, behind the rows, is of type list'),
   (('t.csv', ''), {}, 'workdir, behind the rows, is empty'),
+  (('t.csv', 'W', 'size=mini'), {}, "got 'size=mini' behind the workdir, .*; name it: task="),
   (('t.csv', 'W'), {'data.train': 'u.csv'}, 'train and data.train are both given; leave out one'),
   (('t.csv', 'W'), {'eval': [], 'data.eval': 'u.csv'}, 'eval and data.eval are both given'),
 ])  # fmt: skip
@@ -337,7 +338,7 @@ def test_a_record_of_a_notebook_is_known_as_ours_are(added, run):
   fields = {**ours.fields, 'mine.size': Field(3, 'a number', allowed='[1, 9]')}
   mine = dataclasses.replace(ours, name='mine', predictions=asked, fields=fields)
   spec, size = 'configs/finetune.py:task=sst2,objective=mine', '--config.mine.size=5'
-  with pytest.raises(InputError, match="objective 'mine' is not known; .* or config.add"):
+  with pytest.raises(InputError, match="'mine' is not known; .* or config.add .a notebook's"):
     config.load(spec, [size])
   assert config.add(mine) == 'mine' and config.load(spec, [size]).mine.size == 5
   with pytest.raises(InputError, match='config.mine.size is 0, outside'):

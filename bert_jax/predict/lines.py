@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from bert_jax.errors import InputError, log, quoted
 from bert_jax.files import Path
-from bert_jax.tasks.ask import Ask
+from bert_jax.tasks.ask import Ask, nothing_in
 from bert_jax.text import encodings, files, tables
 
 CHUNK = 256  # lines that are answered together
@@ -65,7 +65,7 @@ def _rows(path, columns, counts, encoding):
     try:
       cells = tuple(tables.column(row, name, row.header or where) for name in columns)
       if not any(map(str.strip, cells)):
-        cells = InputError(f'the {" and ".join(columns)} of this row is empty')
+        cells = InputError(nothing_in(columns))
       yield number(where), row, cells
     except InputError as error:
       if row.header:  # the same for all rows

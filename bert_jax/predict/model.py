@@ -50,7 +50,8 @@ class Model:
 
   Each method (model.pyi lists them) takes a list, a generator or a DataFrame, and the options of
   its Prediction. It returns one answer for each element, or a DataFrame of what the command line
-  prints for each row (of one without an answer its `error`), found by the columns of its fields.
+  prints for each row (of one without an answer its `error`), found by the columns of its fields:
+  in the order of the rows and with their index, so df.join(answers, rsuffix='_answer') is right.
 
   source: a run's workdir, a Hugging Face folder, or a trained.Trained. which: 'latest', 'best' or a
   step of a run. dtype: of matrix products and their weights, 'float32' or 'bfloat16'; '': as in its
@@ -220,7 +221,14 @@ class Model:
     if not is_frame:
       return ask.returned([answer for answer, _ in replies])
     shown = [{'error': why} if answer is None else ask.shown(answer) for answer, why in replies]
-    return frames.like(values, shown)
+    return frames.like(values, shown, [] if shown else self._sample(ask))
+
+  def _sample(self, ask):
+    """[the answer to a text], whose columns a table without rows has; [] if there is none."""
+    before = self.counts.copy()
+    ((answer, _),) = ask.each([_record(ask, dict.fromkeys(ask.fields, 'a'))])
+    self.counts = before
+    return [ask.shown(answer)] if answer else []
 
 
 def _record(ask, value):

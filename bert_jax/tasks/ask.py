@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _ID = re.compile(r'[\W_][iI][dD]$|[a-z]I[dD]$')
 UNREAD = 'records with fields that are not read and not in the answers'
+EMPTY = 'records of which one text is empty (answered)'
 NOTHING = 'nothing of it can be answered: it has no token'
 
 
@@ -76,8 +77,7 @@ class Ask(abc.ABC):
       if not is_whole:
         held = dict.fromkeys(self.fields, '') | held  # a null is an empty text
         if not any(str(held[x]).strip() for x in self.fields):
-          names = ' and '.join(there[x] for x in self.fields)
-          return InputError(f'the {names} of this row is empty')
+          return InputError(nothing_in([there[x] for x in self.fields]))
       try:
         return self.parsed(held)
       except InputError as error:
@@ -121,6 +121,8 @@ class Ask(abc.ABC):
       if not self.model.counts[UNREAD]:
         log.warning('this task does not read the field %r of a record', min(map(str, unread)))
       self.model.counts[UNREAD] += 1
+    if any(isinstance(x := value.get(name), str) and not x.strip() for name in self.fields):
+      self.model.counts[EMPTY] += 1
     return record
 
   def element(self, value: Any) -> Any:
@@ -240,6 +242,11 @@ def texts_in(fields: Mapping[str, Any], names: Sequence[str]) -> list[str]:
   if not any(fields[name].strip() for name in names):
     raise InputError('empty line')
   return [fields[name] for name in names]
+
+
+def nothing_in(columns: Sequence[str]) -> str:
+  """The sentence about a row whose columns are all empty."""
+  return f'the {" and ".join(columns)} of this row {"are" if len(columns) > 1 else "is"} empty'
 
 
 def numbered(records: Sequence) -> list:

@@ -89,11 +89,13 @@ def _plain(table, name):
   return [{x: record_sources.plain(row[x], kinds[x], counts, None) for x in kinds} for row in rows]
 
 
-def like(frame: Any, rows: Sequence[Mapping[str, Any]]) -> Any:
+def like(
+  frame: Any, rows: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]] = ()
+) -> Any:
   """A DataFrame of the class of `frame`, with its index if it has one, of these rows. A dict in a
-  row becomes columns NAME.KEY."""
-  rows = [_flat(row) for row in rows]
-  columns = dict.fromkeys(column for row in rows for column in row)
+  row becomes columns NAME.KEY. others: rows that are not in it, whose columns it has, too."""
+  rows, others = ([_flat(row) for row in part] for part in (rows, others))
+  columns = dict.fromkeys(column for row in [*rows, *others] for column in row)
   values = {column: [row.get(column) for row in rows] for column in columns}
   make = getattr(type(frame), 'from_pydict', type(frame))  # as pyarrow has it
   return make(values, **({'index': frame.index} if hasattr(frame, 'index') else {}))

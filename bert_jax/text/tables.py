@@ -134,6 +134,11 @@ def column(row: Row, name: str, where: str, advice: str = 'name one of these') -
   raise InputError(f'{where} has no column {name!r}, {there}')
 
 
+def with_nulls(row: Row) -> dict[str, str]:
+  """The values of a row, also of its nulls, which are empty texts as in `column`."""
+  return dict.fromkeys((x for x, kind in row.no_text.items() if kind == NULL), '') | row
+
+
 Rows = Iterator[tuple[int, Row]]
 _DELIMITERS = {'.tsv': '\t', '.csv': ','}
 SUFFIXES = *_DELIMITERS, '.jsonl', '.json', *files.RECORDS

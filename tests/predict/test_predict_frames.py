@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 from test_predict import NER, as_lines
 
 from bert_jax.config import InputError
+from bert_jax.tasks.ask import EMPTY
 from bert_jax.tasks.translation import Translate
 
 PLAIN = [{'text': 'old river'}, {'text': 'new garden bad'}, {'text': 'winter'}]
@@ -111,8 +112,12 @@ def test_a_row_without_an_answer_says_why_in_its_place(ask, caplog):
   assert found['error'][['b', 'c']].tolist() == ['the sentence of this row is empty'] * 2
   assert found['label'].isna().tolist() == [False, True, True, False]
   assert '2 of 4 rows have no answer; the first is row 1: the sentence of this row' in caplog.text
-  pair = pd.DataFrame({'#1 String': ['old', 'old'], '#2 String': [None, '']})  # alike, as of CSV
-  half = ask('mrpc').classify(pair)
+  pair = {'#1 String': ['old', 'old', None], '#2 String': [None, '', ' ']}  # alike, as of CSV
+  before = ask('mrpc').counts[EMPTY]
+  half = ask('mrpc').classify(pd.DataFrame(pair))
+  assert ask('mrpc').counts[EMPTY] == before + 2
+  assert half['error'][2] == 'the #1 String and #2 String of this row are empty'
+  half = half[:2]
   assert half['text'].tolist() == ['old', 'old'] and half['pair'].tolist() == ['', '']
   numbers = ask('sst2').classify(pd.DataFrame({'sentence': [3, 4]}))  # as a table of them is read
   assert numbers['text'].tolist() == ['3', '4']
@@ -129,8 +134,11 @@ def test_an_element_without_an_answer_keeps_its_place(ask, caplog):
 
 
 def test_a_frame_without_rows_has_no_answers(ask):
-  frame = pd.DataFrame({'text': ['a']})[:0]
-  assert len(ask('sst2').classify(frame)) == 0
+  frame, counts = pd.DataFrame({'text': ['a']}), ask('sst2').counts.copy()
+  none = ask('sst2').classify(frame[:0])
+  assert len(none) == 0 and ask('sst2').counts == counts
+  assert list(none) == list(ask('sst2').classify(frame)) and list(frame[:0].join(none[['label']]))
+  assert list(ask('sst2').classify(pd.DataFrame())) == list(none)
   table = ask('sst2').classify(pa.table({'text': ['old', 'new']}))
   assert isinstance(table, pa.Table) and table.num_rows == 2 and 'label' in table.column_names
 

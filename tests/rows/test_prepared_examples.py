@@ -18,6 +18,7 @@ from bert_jax.tools import prepare_examples
 
 KINDS = {  # {kind: (fields, rng -> label)}
   'labels': ([], lambda rng: 'cab'[rng.integers(3)]),
+  'whole': ([], lambda rng: f'{rng.integers(3)}.0'),  # as pandas writes 0, 1, 2 beside gaps
   'pairs': (['table.pair_column=second'], lambda rng: 'ab'[rng.integers(2)]),
   'numbers': (['table.regression=true'], lambda rng: f'{rng.normal():.3f}'),
   'several': (['table.multi_label=true'], lambda rng: ','.join(rng.permutation(list('cba'))[:2])),

@@ -123,8 +123,11 @@ def test_several_labels_of_a_text(tmp_path, vocab, tokenizer):
     path.write_text(f'{{"sentence": "old", "label": {label}}}\n')
     with pytest.raises(InputError, match='dev.jsonl:1: label .* is no list of labels'):
       source_of(config, tokenizer)
-  jsonl(path, {'sentence': 'old'}, {'sentence': 'new', 'label': None})  # not known
-  assert [e.label for e in source_of(config, tokenizer).examples] == [None, None]
+  jsonl(path, {'sentence': 'old'}, {'sentence': 'new', 'label': None})  # not known; none of them
+  assert [e.label for e in classification_reading.read(config, 'eval', Problems('eval'))] == [
+    None,
+    (),
+  ]
 
 
 def labelled(tmp_path, vocab, *more, labels=('ab', 'ac', '')):
@@ -489,7 +492,8 @@ def of_cells(tmp_path, vocab, tokenizer, cells, *more, name='train.csv', mark=',
   [
     ('yes - no  yes', '', ('no', 'yes'), '0 2 4'),  # SNLI's dash, and nothing
     ('0 2 -1 1 2', '', ('0', '1', '2'), '0 1 3 4'),  # a data set of Hugging Face
-    ('0.0 2.0 -1.0 1.0 -1', '', ('0.0', '1.0', '2.0'), '0 1 3'),  # by pandas
+    ('0.0 2.0 -1.0 1.0 -1', '', ('0', '1', '2'), '0 1 3'),  # by pandas
+    ('2.0 1.5  2.0', '', ('1.5', '2.0'), '0 1 3'),
     ('0 -1 1 1', '', ('-1', '0', '1'), '0 1 2 3'),  # sentiments
     ('+ -1 -1.0 +', '', ('+', '-1', '-1.0'), '0 1 2 3'),
     ('a NaN b null', 'table.labels=a,b', ('a', 'b'), '0 2'),
@@ -503,7 +507,8 @@ def test_a_row_without_a_label_is_not_learnt_and_not_scored(
   caplog.set_level('INFO', 'bert_jax')
   cells = cells.split(' ')
   train, held, found = of_cells(tmp_path, vocab, tokenizer, cells, more)
-  known = [(x,) if SEVERAL in more else x for x in cells]
+  names = [x if x in found else x.removesuffix('.0') for x in cells]
+  known = [(x,) if SEVERAL in more else x for x in names]
   known = [x if str(i) in learnt.split() else None for i, x in enumerate(known)]
   assert (found, held) == (labels, known) and train == [x for x in known if x]
   for what in ('left out of training', 'predicted, not scored'):
@@ -527,6 +532,10 @@ def test_labels_of_a_dataframe_are_those_of_its_csv(tmp_path, vocab, tokenizer, 
   found = classification.sources(classification.resolve(config), tokenizer)
   train, held = ([x.label for x in found[split].examples] for split in ('train', 'eval'))
   assert held == [*train, () if several else None] and len({*train}) == len({*column})
+  table.to_parquet(tmp_path / 'null.parquet')  # where a null is what an empty cell is
+  config.data.eval = str(tmp_path / 'null.parquet')
+  found = classification.sources(classification.resolve(config), tokenizer, ['eval'])['eval']
+  assert [x.label for x in found.examples] == held
 
 
 def test_a_day_is_the_label_of_its_midnight_where_the_labels_say_so():
@@ -560,8 +569,7 @@ def test_a_minus_one_beside_two_labels_is_named(tmp_path, vocab, tokenizer, cell
   of_cells(tmp_path, vocab, tokenizer, cells.split())
   config = classification.resolve(finetune(vocab, tmp_path / 'train.csv'))
   said = classification.label_sets.remarks(config, classification.sources(config, tokenizer))
-  one = '.0' * ('.0' in cells)
-  assert f'a class of its own: -1{one}; if it is none, table.labels=0{one},1{one}.' in said
+  assert 'a class of its own: -1; if it is none, table.labels=0,1.' in said
 
 
 @pytest.mark.parametrize(

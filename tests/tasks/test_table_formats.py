@@ -18,6 +18,7 @@ from bert_jax.errors import InputError
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.choice import reading as choice
 from bert_jax.tasks.classification import reading as classification
+from bert_jax.tasks.coreference import reading as coreference
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.text import tables
 from bert_jax.train import train
@@ -239,6 +240,30 @@ def test_null_cells_are_empty_texts_as_in_csv(tmp_path):
     own = 'bytes', 'lines that end in CRLF (as in LF)'
     counts.append(Counter({k: n for k, n in problems.counts.items() if k not in own}))
   assert counts[0] == counts[1] == counts[2] and counts[0]['empty texts (kept)'] == 1
+
+
+RACE = dict(article='a b', question='c?', options=['d', 'e'], answer='A', example_id='x')
+DREAM = dict(dialogue=['a b', 'c'], question='d?', choice=['e', 'f'], answer='e', id='x')
+WSC = dict(text='He ran.', span1_text='He', span1_index=0, span2_text='ran', span2_index=1, label=1)
+
+
+@pytest.mark.parametrize('task, row, name', [
+  *(('race', RACE, name) for name in ('article', 'question', 'answer', 'options.1')),
+  *(('dream', DREAM, name) for name in ('question', 'dialogue.1', 'answer', 'choice.1')),
+  *(('wsc', WSC, name) for name in ('text', 'span1_text', 'span2_text')),
+])  # fmt: skip
+def test_a_null_is_an_empty_text_in_every_format(task, row, name, tmp_path):
+  read = p.reader('choice', choice.read)
+  read = p.reader('coreference', coreference.read) if task == 'wsc' else read
+  column, _, place = name.partition('.')
+  found = []
+  for empty in (None, ''):
+    cell = [row[column][0], empty] if place else empty
+    path = written(tmp_path, '.parquet', [row, row | {column: cell}])
+    examples, problems = read(path, task, 'train', True)
+    found.append((examples, problems.cause))
+    assert 'fields' not in str(dict(problems.places)) and problems.counts['records'] == 2
+  assert found[0] == found[1]
 
 
 @pytest.mark.parametrize('is_there', [False, True])

@@ -27,7 +27,7 @@ from ml_collections import ConfigDict
 from bert_jax.errors import InputError, listed, quoted
 from bert_jax.files import Path
 from bert_jax.tasks.faulty_records import Problems, Unusable, reads, says_no_label
-from bert_jax.text import files
+from bert_jax.text import files, tables
 from bert_jax.text.values import json_value
 
 LEVELS = 'middle', 'high'  # the kinds of school of RACE
@@ -111,26 +111,26 @@ def _race(spec, split, problems):
         texts = {f'{name}s': [passage[name]] for name in ('question', 'answer') if name in passage}
         passage = {**passage, 'options': [_list(passage['options'])], **texts, 'id': where}
       questions, options = (_list(passage[name]) for name in ('questions', 'options'))
-      options = [_list(choices) for choices in options]
-      answers = _list(passage.get('answers', [None] * len(questions) if split != 'train' else []))
+      options = [_texts(_list(choices)) for choices in options]
+      answers = _list(
+        passage.get('answers') or ([None] * len(questions) if split != 'train' else [])
+      )
       name = passage['id'] if 'id' in passage else passage['example_id']
       numbers = len(questions), len(options), len(answers)
       if len(set(numbers)) > 1:
         raise ValueError('{} questions, {} options, {} answers'.format(*numbers))
-      _check_texts(passage['article'], name, *questions, *(x for x in answers if x is not None))
-      for choices in options:
-        _check_texts(*choices)
+      article, name, *questions = _texts([passage['article'], name, *questions])
       level = next((part for part in re.split('[/:]', where) if part in LEVELS), '')
-      of_all = dict(context=passage['article'], level=level, fills=True)
-      for k, (text, choices, answer) in enumerate(zip(questions, options, answers)):
-        gold = _gold(answer and answer.upper(), choices)
+      of_all = dict(context=article, level=level, fills=True)
+      for k, (text, choices, answer) in enumerate(zip(questions, options, _texts(answers))):
+        gold = _gold(answer.upper(), choices)
         yield f'{where}:{k}', dict(of_all, id=f'{name}-{k}', text=text, choices=choices), gold
 
 
 def _passages(spec, split, problems):
   """Yields (where, passage) of RACE; `where` contains the level."""
   if _are_tables(spec):
-    yield from problems.rows(spec)
+    yield from ((where, tables.with_nulls(row)) for where, row in problems.rows(spec))
     return
   folder = Path(spec).expanduser() / ('train' if split == 'train' else 'dev')
   for path in files.expand(str(folder) if folder.is_dir() else spec):
@@ -173,8 +173,8 @@ def _dream(spec, split, problems):
   if _are_tables(spec):
     for where, row in problems.rows(spec):
       with problems.of_record(where, DIALOGUE, 'dialogues without their fields'):
-        asked = {name: row.get(name) for name in ('question', 'choice', 'answer')}
-        yield from _dialogue((row['dialogue'], [asked], row.get('id', where)), where, problems)
+        cells = tables.with_nulls(row)
+        yield from _dialogue((row['dialogue'], [cells], row.get('id', where)), where, problems)
     return
   for path in files.split_files(spec, split):
     content = problems.json(path, path.name)
@@ -191,10 +191,10 @@ def _dialogue(record, where, problems):
   """The questions about a dialogue, as a list: one that is faulty makes all of them so."""
   (turns, asked, name), out = record, []
   for k, question in enumerate(asked):
-    answer, choices, place = question.get('answer'), _list(question['choice']), f'{where}:{k}'
-    fields = dict(id=f'{name}-{k}', text=question['question'], choices=choices)
-    fields['context'] = '\n'.join(_list(turns))
-    _check_texts(fields['text'], *choices, answer or '')
+    place, choices = f'{where}:{k}', _texts(_list(question['choice']))
+    text, answer = _texts([question['question'], question.get('answer')])
+    fields = dict(id=f'{name}-{k}', text=text, choices=choices)
+    fields['context'] = '\n'.join(_texts(_list(turns)))
     gold = None if not answer else choices.index(answer) if answer in choices else answer
     if gold == answer and answer.strip() in (plain := [choice.strip() for choice in choices]):
       problems.note('answers with other blanks than their choice (mended)', place)
@@ -221,7 +221,9 @@ def _list(value):
   return value
 
 
-def _check_texts(*values):
+def _texts(values):
+  """Values that are texts or null, an empty text; TypeError if one is neither."""
   for value in values:
-    if not isinstance(value, str):
+    if not (value is None or isinstance(value, str)):
       raise TypeError(f'{quoted(value)} is no text')
+  return ['' if value is None else value for value in values]

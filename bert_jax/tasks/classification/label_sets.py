@@ -100,6 +100,14 @@ def class_weights(table: ConfigDict) -> tuple[float, ...]:
   return tuple(float(weights.get(x, 1.0)) for x in names(table.labels)) if weights else ()
 
 
+def numbers_whole(found: Mapping[str, int]) -> Mapping[str, int]:
+  """The labels found in training data, {label: how often}; if all are like 1.0, as pandas holds a
+  column of whole numbers that has gaps, without the .0."""
+  if not all(map(WHOLE.match, found)):
+    return found
+  return {WHOLE.sub(r'\1', label): number for label, number in found.items()}
+
+
 def label_set(table: ConfigDict, found: Mapping[str, int]) -> tuple[str, ...]:
   """The label set of training data: the labels found in it, sorted. found: how often each is."""
   labels = tuple(sorted(found))

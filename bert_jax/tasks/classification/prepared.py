@@ -54,9 +54,10 @@ def prepare(config: ConfigDict, tokenizer: Tokenizer, out: Path) -> dict[str, An
     means = f'{config.data.train} has the label -1 beside 0, 1, 2, which says that there is none'
     labels = ','.join(sorted(set(counts) - {'-1'}))
     raise InputError(f'{means}; set table.labels={labels}, which leaves such rows out.')
-  known = () if table.regression else table.labels or label_sets.label_set(table, counts)
+  named = counts if table.labels else label_sets.numbers_whole(counts)
+  known = () if table.regression else table.labels or label_sets.label_set(table, named)
   facts = {'data': config.data.train} | {name: table[name] for name in (*KIND, *COLUMNS)}
-  facts |= {'labels': list(known), 'label_counts': dict(counts), 'counts': dict(problems.counts)}
+  facts |= {'labels': list(known), 'label_counts': dict(named), 'counts': dict(problems.counts)}
   meta = writer.close(facts, _in_order(arrays, counts, names(known)))
   problems.log()
   seconds, number = time.perf_counter() - started, meta['examples']
@@ -67,7 +68,8 @@ def prepare(config: ConfigDict, tokenizer: Tokenizer, out: Path) -> dict[str, An
 
 def _in_order(arrays, found, known):
   """Yields label arrays with labels in the order of the label set, not in which they were found."""
-  order = np.array([known.index(label) for label in found], np.int32)
+  of = lambda label: label if label in known else label.removesuffix('.0')  # see numbers_whole
+  order = np.array([known.index(of(label)) for label in found], np.int32)
   for array in arrays:
     if isinstance(array, tuple):  # of several labels: (examples, the places that are 1)
       size, rows, columns = array

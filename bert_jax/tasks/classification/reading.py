@@ -3,7 +3,7 @@
 A row without the columns, or with a label that is not in the set, cannot be used (see
 tasks/faulty_records.py). Empty texts and repeated ids are kept and counted. A row without a label
 (there is no such column, or see label_sets.label_of) is predicted but not scored; it is left out of
-training, and counted. With multi_label an empty cell means that the text has no label.
+training, and counted. With multi_label an empty cell or a null means that the text has no label.
 
 The embedded task asks which package a docstring comes from. It is evaluated on the modules that
 pre-training on the embedded corpus with corpus.eval_share=0.1 holds out.
@@ -126,8 +126,11 @@ def _read(config, split, problems):
       values = problems.columns(row, wanted, where, HINT)
       texts = tuple(values[: len(text_columns)])
       example_id = (values[len(text_columns)] if id_columns else '') or str(number)
-      label = label_of(row[there], table, row.delimiter, commas) if there else None
-      if isinstance(label, float) and (how := decimal_number(row[there], row.delimiter, commas)[1]):
+      # With several labels a null says that there is none, as an empty cell of CSV does.
+      is_null = table.multi_label and first_of(row.no_text, label_column)
+      cell = row[there] if there else '' if is_null else None
+      label = None if cell is None else label_of(cell, table, row.delimiter, commas)
+      if isinstance(label, float) and (how := decimal_number(cell or '', row.delimiter, commas)[1]):
         problems.note(how, where)
       if spec.startswith('tfds:') and label in ('-1', -1.0):  # so TFDS says that there is none
         label = None

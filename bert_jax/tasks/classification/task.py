@@ -54,6 +54,7 @@ def resolve(config: ConfigDict) -> ConfigDict:
   examples = problems.chosen(examples, config.task.train_examples)
   counts = Counter(label for x in examples for label in labels_of(x))
   if not table.labels:
+    counts = Counter(label_sets.numbers_whole(counts))
     table.labels = label_sets.label_set(table, counts)
   if table.class_weights == ('balanced',):
     with config.ignore_type():

@@ -20,6 +20,7 @@ from ml_collections import ConfigDict
 from bert_jax.errors import quoted
 from bert_jax.tasks.coreference.gap_scores import GENDERS
 from bert_jax.tasks.faulty_records import Problems, Unusable, is_empty, reads, says_no_label
+from bert_jax.text.tables import with_nulls
 from bert_jax.text.values import json_value, whole_number
 
 MARKS = {'A-coref', 'B-coref'}  # the columns of GAP's answer
@@ -97,9 +98,11 @@ def _wsc(rows, split, problems):
   for number, (where, row) in enumerate(rows):
     with problems.of_record(where, layout, 'records without their fields'):
       problems.columns(row, row.no_text.keys() & {'text', 'span1_text', 'span2_text'}, where)
-      target = json_value(row['target']) if 'target' in row else row
-      named = [(target[f'span{k}_text'] + '', _index(target[f'span{k}_index'])) for k in (2, 1)]
-      text, label = row['text'], row.get('label', '').strip().removesuffix('.0')
+      cells = with_nulls(row)
+      target = json_value(row['target']) if 'target' in row else cells
+      pair = [(target[f'span{k}_text'], target[f'span{k}_index']) for k in (2, 1)]
+      named = [('' if span is None else span + '', _index(at)) for span, at in pair]
+      text, label = cells['text'], row.get('label', '').strip().removesuffix('.0')
       if (is_unknown := says_no_label(label)) and problems.lacks('an answer', where, split):
         continue
       answer = None if is_unknown else TRUTHS.get(label.lower(), label)

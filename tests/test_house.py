@@ -286,4 +286,6 @@ def test_the_trail_is_read_in_an_evening():
 def test_the_map_shows_every_room_from_the_bottom_up():
   rows = re.findall(r'^\| (`.*?) \|', code_readme('The rooms'), re.M)
   rooms = [name for row in rows for name in re.findall(r'`([a-z_]+)(?:/|\.py)`', row)]
-  assert rooms == LEVELS[1:], 'the table of rooms in bert_jax/README.md is not in the order of LEVELS'
+  assert rooms == LEVELS[1:], (
+    'the table of rooms in bert_jax/README.md is not in the order of LEVELS'
+  )

@@ -1,8 +1,8 @@
-"""The runs that are in no table of a report: they failed, have not ended, or were only planned."""
+"""Runs of a report with a remark, or in none of its tables: they failed, or have not ended."""
 
 import collections
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from bert_jax import files
 from bert_jax.files import Path
@@ -58,6 +58,26 @@ def planned_in(folders: Iterable[Path | str]) -> tuple[dict[Path, str], list[str
       more = f' and {len(empty) - 1} more' if len(empty) > 1 else ''
       remarks.append(f'{folder}: planned and without results: {empty[0]}{more}')
   return baselines, remarks, failed
+
+
+def of_several_commits(arms: Sequence[Arm]) -> Iterator[str]:
+  """Remarks on arms whose runs are of several commits of the code."""
+  for arm in arms:
+    if len(commits := sorted({run.facts.commit[:12] or 'none' for run in arm.runs})) > 1:
+      several = f'the runs of {arm.label} are of several commits of the code'
+      yield f'{several}, {", ".join(commits)}'
+
+
+def fruitless(runs: Sequence[Run], metric: str) -> dict[Path, str]:
+  """{path: why} of runs that gave one answer for all, or no number."""
+  out = {}
+  for run in runs:
+    if run.collapsed():
+      out[run.path] = 'collapsed: one answer for every example'
+    name = metric or run.judge
+    if any(name in point.values for point in run.evaluations) and run.final(name) is None:
+      out[run.path] = f'its last {name} is no number: in no mean'
+  return out
 
 
 def by_arm(

@@ -165,10 +165,7 @@ def report(
     arm_of |= {run.path: arm for arm in arms for run in arm.runs}
     unused -= report_arms.rename(arms, renamed)
     called |= {name for arm in arms for name in (*arm.names, arm.label)}
-    for arm in arms:
-      if len(commits := sorted({run.facts.commit[:12] or 'none' for run in arm.runs})) > 1:
-        several = f'the runs of {arm.label} are of several commits of the code'
-        remarks.append(f'{objective}: {several}, {", ".join(commits)}')
+    remarks += (f'{objective}: {said}' for said in missing_runs.of_several_commits(arms))
     if any(run.path not in status for arm in arms for run in arm.runs):
       for arm in arms:  # else the results so far are shown
         arm.runs = [run for run in arm.runs if run.path not in status]
@@ -182,12 +179,7 @@ def report(
   for panel, sweep in zip(panels, sweeps):
     panel.sweep = sweep if len({*sweeps}) > 1 else ''
     panel.missing = missing_runs.by_arm(panel.runs, arm_of, shown)
-  for run in counted:
-    if run.collapsed():
-      status[run.path] = 'collapsed: one answer for every example'
-    name = metric or run.judge
-    if any(name in point.values for point in run.evaluations) and run.final(name) is None:
-      status[run.path] = f'its last {name} is no number: in no mean'
+  status |= missing_runs.fruitless(counted, metric)
   if not any(metric in panel.metrics if metric else panel.metrics for panel in panels):
     names = sorted(metrics_of(runs))
     there = ', '.join(names) or 'none yet'

@@ -204,9 +204,10 @@ def test_a_notebook_trains_and_a_finished_one_returns(corpus_file, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_table_becomes_a_classifier(tmp_path, monkeypatch):
+@pytest.mark.parametrize('kind', ('one label', 'multi_label', 'regression'))
+def test_a_table_becomes_a_classifier(kind, tmp_path, monkeypatch):
   fake_bucket.in_folder(tmp_path, monkeypatch)
-  write_tickets(tmp_path / 'tickets.csv', np.random.default_rng(0))
+  write_tickets(tmp_path / 'tickets.csv', np.random.default_rng(0), kind)
   fields = """steps=60 model.vocab_size=200 batch_size=4 data.seq_length=32
   model.num_hidden_layers=1 model.hidden_size=64 model.intermediate_size=64
   optimizer.learning_rate=2e-3 log.tensorboard=false"""
@@ -219,27 +220,38 @@ def test_a_table_becomes_a_classifier(tmp_path, monkeypatch):
     'FOLDER': 'fake://mine/out',
     'FIELDS': dict(x.split('=') for x in fields.split()),
   }
+  parameters['FIELDS'] |= {f'table.{kind}': True} if kind != 'one label' else {}
   notebook = execute('finetune', parameters, 'run.curve()')
   assert len(pictures(cell_of(notebook, 'run.curve'))) == 1
   log = shows_a_run(cell_of(notebook, 'bert_jax.finetune'), 60)
   assert log.count('12 examples held out of training (table.eval_share)') == 1
   assert '<th>nachricht</th>' in html_of(cell_of(notebook, 'tables.records'))
-  confused = cell_of(notebook, 'ConfusionMatrixDisplay')
-  assert len(pictures(confused)) == 1
-  assert text_of(confused).startswith('entropy in training: 1.10 nats, if equal 1.10\n')
+  entropies = text_of(cell_of(notebook, 'entropy(shares)'))
+  assert entropies.startswith('entropy in training: 1.10 nats, if equal 1.10\n') == (
+    kind == 'one label'
+  )
+  assert len(pictures(cell_of(notebook, 'ConfusionMatrixDisplay.from'))) == (kind != 'multi_label')
   scores = html_of(cell_of(notebook, 'run.model.classify'))
   names, values = (re.findall(rf'<{x}>(.+?)</{x}>', scores) for x in ('th', 'td'))
-  assert float(dict(zip(names[-len(values) - 1 :], values))['classification_accuracy']) > 0.6
+  found = dict(zip(names[-len(values) - 1 :], values))
+  least = {
+    'one label': 'classification_accuracy',
+    'multi_label': 'micro_f1',
+    'regression': 'pearson',
+  }
+  assert float(found[least[kind]]) > 0.6
   assert 'model.safetensors' in text_of(cell_of(notebook, 'convert.convert'))
 
 
-def write_tickets(path, rng):
+def write_tickets(path, rng, kind='one label'):
+  says = {'multi_label': lambda x: f'{x},all', 'regression': lambda x: f'{len(x)},5'}
   with path.open('w', newline='') as file:
     rows = csv.writer(file, delimiter=';')
     rows.writerow(['nachricht', 'abteilung'])
     for i in range(120):
       label = ['sales', 'support', 'it'][i % 3]
-      rows.writerow([f'{small_tables.sentence(rng)}; {label}', label])
+      label_of = says.get(kind, str)
+      rows.writerow([f'{small_tables.sentence(rng)}; {label}', label_of(label)])
 
 
 @pytest.mark.slow

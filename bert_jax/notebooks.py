@@ -56,6 +56,8 @@ def folder(name: str) -> Path:
   """The Path of a folder that is to outlive this machine: 'drive:NAME', of your Google Drive, which
   Colab mounts; 'gs://BUCKET/NAME', in a bucket (Colab asks for your permission); or a path.
   InputError for another word before a colon, likely one of these misspelt: ./a:b is a path."""
+  if not name.strip():
+    raise InputError('FOLDER is empty; name a folder, such as runs/mine.')
   if name.startswith(DRIVE):
     _colab_module('drive').mount(DRIVE_MOUNT)
     return Path(DRIVE_MOUNT, 'MyDrive', name.removeprefix(DRIVE))

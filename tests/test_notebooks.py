@@ -500,6 +500,8 @@ def test_folders_outlive_the_machine(monkeypatch):
   assert notebooks.folder('~/runs') == Path.home() / 'runs'
   with pytest.raises(InputError, match='Colab alone can mount'):
     notebooks.folder('drive:x')
+  with pytest.raises(InputError, match='FOLDER is empty; name a folder'):
+    notebooks.folder('')
   for misspelt in ('dirve:a/b', 'gs:mine/a'):  # would be lost with the machine
     with pytest.raises(InputError, match='is not known; drive:NAME is on Google Drive'):
       notebooks.folder(misspelt)

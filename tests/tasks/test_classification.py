@@ -629,6 +629,20 @@ def test_vectors_of_zeros_and_ones_are_named(tmp_path, vocab, tokenizer):
     assert any('the labels are 0 and 1 alone; of a vector such as' in x for x in said) == odd
 
 
+def test_several_labels_between_blanks_are_named(tmp_path, vocab, tokenizer):
+  cells = ['bill tech', 'bill', 'tech', 'bill tech', 'not now']
+  *_, labels = of_cells(tmp_path, vocab, tokenizer, cells, SEVERAL)
+  assert labels == ('bill', 'bill tech', 'not now', 'tech')
+  config = finetune(vocab, tmp_path / 'train.csv', SEVERAL)
+  for separator, odd in (('', True), (' ', False)):
+    config.table.label_separator = separator
+    found = classification.resolve(config)
+    said = classification.label_sets.remarks(found, classification.sources(found, tokenizer))
+    named = 'labels that are several in one: bill tech; table.label_separator=" " parts them'
+    assert any(x.startswith(named) for x in said) == odd
+  assert found.table.labels == ('bill', 'not', 'now', 'tech')
+
+
 @pytest.mark.parametrize('mark', [',', ';', '|'])
 def test_what_stands_between_labels_is_seen(tmp_path, vocab, tokenizer, mark):
   cells = f'a{mark} b', 'c', '', f'b{mark}c', '["a"]', f'a{mark}c{mark}b'

@@ -245,6 +245,10 @@ def remarks(config: ConfigDict, sources: Mapping[str, Any]) -> list[str]:
   if odd := tuple(x for x in labels if x.lower() in NULLS) or labels[:has_sign]:
     others = ','.join(x for x in labels if x not in odd)
     out.append(f'a class of its own: {" and ".join(odd)}; if it is none, table.labels={others}.')
+  several = [x for x in labels if len(x.split()) > 1 and {*x.split()} <= {*labels}]
+  if table.multi_label and several:
+    fix = 'table.label_separator=" " parts them at blanks'
+    out.append(f'labels that are several in one: {listed(several, NAMED)}; {fix}.')
   if table.multi_label and set(labels) <= {'0', '1'}:
     fix = 'of a vector such as [0, 1, 1] write the names that hold, as in ["b", "c"]'
     out.append(f'the labels are {" and ".join(labels)} alone; {fix}.')

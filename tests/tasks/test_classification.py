@@ -638,7 +638,7 @@ def test_several_labels_between_blanks_are_named(tmp_path, vocab, tokenizer):
     config.table.label_separator = separator
     found = classification.resolve(config)
     said = classification.label_sets.remarks(found, classification.sources(found, tokenizer))
-    named = 'labels that are several in one: bill tech; table.label_separator=" " parts them'
+    named = "labels that are several in one: 'bill tech'; table.label_separator="
     assert any(x.startswith(named) for x in said) == odd
   assert found.table.labels == ('bill', 'not', 'now', 'tech')
 

@@ -206,7 +206,8 @@ MISTAKES = {
   "slurm --name 'a b' TRAIN": 'has blanks',
   "slurm --time '1 day' TRAIN": '--time 1 day is not like',
   'gke TRAIN': '--image is missing',
-  'gke --image i --topology 3x3 TRAIN': 'does not divide',
+  'gke --image i --topology 4x5 TRAIN': 'there is no slice of 4x5 of tpu-v5-lite-podslice; there',
+  'gke --image i --accelerator tpu-v4-podslice --topology 3x3x3 TRAIN': 'does not divide',
   'gke --image i --topology 0x4 TRAIN': 'is not like 4x4',
   'gke --image i --accelerator v5e TRAIN': 'v5e is not known; use tpu-',
   'gke --image i --accelerator tpu-v4-podslice TRAIN': 'of 3 sides',
@@ -822,8 +823,10 @@ def test_gke_manifest():
   assert container['resources']['limits'] == {'google.com/tpu': 4}
   assert pod['volumes'][0]['persistentVolumeClaim']['claimName'] == 'c'
   for where in ('/W', 'gs://b/W'):
-    said = launch('launch/gke', '--image', 'I', '--', '--config', 'c', '--workdir', where).stderr
-    assert ('note: the workdir is neither in gs:// nor' in said) == (where == '/W')
+    train = '--config', 'c', '--workdir', where, f'--config.data.train={where}'
+    said = launch('launch/gke', '--image', 'I', '--', *train).stderr
+    for what in ('the workdir', '--config.data.train'):
+      assert (f'note: {what} is neither in gs:// nor' in said) == (where == '/W')
 
 
 def test_slices_of_the_readme_are_those_of_its_manifest_and_its_run_is_one():

@@ -370,6 +370,9 @@ def test_each_ending_says_what_is_billed_and_which_worker_failed(failure, gcloud
   assert out.returncode == status and said in out.stderr
   assert out.stderr.splitlines()[-1] == last
   assert out.stderr.count('error: ') == (status != 0)
+  # What it says to type is taken as it stands.
+  for line in re.findall(r'launch/tpu [a-z]+ pod(?: --[a-z]+[ =]\S+)+', last):
+    assert 'pod' in launch(*shlex.split(line), '--dry-run', **env).stderr
 
 
 def test_workers_are_shown_in_their_order(gcloud):

@@ -143,7 +143,9 @@ def with_probes(run: Run) -> Run:
     if point.kind != 'train' and files.exists(path := run.path / 'probe' / f'{point.step}.json'):
       at = read_object(path)
       found = {'probe_loss': at.inside('losses').inside('all').take('loss', float)}
-      found['probe_pairs_accuracy'] = at.inside('pairs').take('accuracy', float)
+      found['probe_pairs_accuracy'] = (pairs := at.inside('pairs')).take('accuracy', float)
+      if ties := pairs.take('ties', int, 0):  # which count as wrong
+        found['probe_pairs_ties'] = ties / pairs.take('pairs', int, ties)
       best = max(at.inside('layers').take('accuracy', list, []), default=None)
       found['probe_tags_accuracy'] = best  # of the best layer
       known = {name: x for name, x in found.items() if x is not None}

@@ -143,7 +143,8 @@ def headline(panel: Panel, metric: str) -> str:
     return ''
   most, label = max(differing, key=lambda pair: abs(pair[0].mean))
   tested = 'not tested' if most.corrected is None else f'p = {most.corrected:.2g}, corrected'
-  return f'{label} differs most from {panel.baseline}: {most.mean:+.4f} ({tested}). '
+  among = ', of the arms that learned' * (len(sound) < len(rows))
+  return f'{label} differs most from {panel.baseline}{among}: {most.mean:+.4f} ({tested}). '
 
 
 def widest(panel: Panel, metric: str, lengths: Sequence[str]) -> str:

@@ -104,11 +104,12 @@ def remarks_on(
   common is said once, with their seeds. arms: {path: the arm of a run that counts}."""
   together = collections.defaultdict(list)
   for run in (run for run in runs if run.path in status):
-    arm = arms.get(run.path)
+    arm, folder = arms.get(run.path), run.path.parent
     name = f'{run.fields["objective"]}: {arm.label}' if arm else str(run.path)
-    together[name, status[run.path]].append(run)
-  out = []
-  for (name, why), some in together.items():
+    together[name, folder, status[run.path]].append(run)
+  out, several = [], len({folder for _, folder, _ in together}) > 1
+  for (name, folder, why), some in together.items():
+    name += f' in {folder.name}' * several
     seeds = ', '.join(str(run.fields.get('seed', 0)) for run in some)
     out.append(f'{name}, seeds {seeds}: {why}' if some[1:] else f'{some[0].path}: {why}')
   return out

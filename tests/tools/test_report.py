@@ -325,7 +325,8 @@ def test_an_arm_that_collapsed_gets_no_p_value(tmp_path):
   base, sound, gone = read.panels[0].rows('mlm')
   assert gone.difference.p is gone.difference.corrected is None and gone.difference.interval
   assert sound.difference.p == sound.difference.corrected < 0.05 and base.difference is None
-  best = 'hidden_dropout_prob=0.2 differs most from hidden_dropout_prob=0.1: -0.9'
+  best = 'hidden_dropout_prob=0.2 differs most from hidden_dropout_prob=0.1, of the arms that '
+  best += 'learned: -0.9'
   assert figures.headline(read.panels[0], 'mlm').startswith(best)  # the other's is +1.07
   said = 'in all means, and in all tests but of arms of which all did: hidden_dropout_prob=0.3.'
   assert said in report.table(read)

@@ -113,13 +113,15 @@ def side_by_side(panels: Sequence[Panel]) -> 'Figure':
   for panel, part in zip(panels, figure.subfigures(1, len(panels), squeeze=False).flat):
     metric, axis = panel.metrics[0], part.subplots()
     parts.draw_curves(axis, panel, metric, 'step')
-    for arm in panel.arms:  # within the limits of the curves, if there are some
-      if means := curve(arm.runs, metric, 'step', 'train'):
-        look = parts.looks(panel)[arm.label] | {'marker': ''}
-        axis.plot(*list(zip(*means))[:2], linewidth=0.7, alpha=0.6, **look)
+    trained = {arm.label: curve(arm.runs, metric, 'step', 'train') for arm in panel.arms}
+    trained = {label: means for label, means in trained.items() if len(means) > 1}
+    for label, means in trained.items():  # within the limits of the curves, if there are some
+      look = parts.looks(panel)[label] | {'marker': ''}
+      axis.plot(*list(zip(*means))[:2], linewidth=0.7, alpha=0.6, **look)
     every = ' or '.join(sorted({str(run.log_every or 'some') for run in panel.runs}))
-    thin = f'thin: in training, means of {every} steps' + '; hollow: all rows' * panel.reads_part
-    name = f'{panel.learned} ({thin})\n{panel.told_by}'.strip()
+    said = [f'thin: in training, means of {every} steps'] * bool(trained)
+    said = '; '.join([*said, *['hollow: all rows'] * panel.reads_part])
+    name = f'{panel.learned}{f" ({said})" * bool(said)}\n{panel.told_by}'.strip()
     axis.set_title(parts.plain(name), fontsize=9, wrap=True)
     add_legend(part, axis)
   return figure
@@ -157,13 +159,20 @@ def widest(panel: Panel, metric: str, lengths: Sequence[str]) -> str:
   return f'The arms differ most at {length} tokens, by {gap:.4f}. ' if gap else ''
 
 
+def left_out(panel: Panel, figure: 'Figure') -> str:
+  """A sentence on the arms that beat no guess, if a part of their curves is beyond the limits."""
+  values = [(axis.get_ylim(), y) for axis in figure.axes for x in axis.lines for y in x.get_ydata()]
+  is_cut = any(not low <= y <= high for (low, high), y in values)
+  lost = '; '.join(panel.lost())
+  return f' What is far from the others is not shown of {lost}.' if lost and is_cut else ''
+
+
 def panel_figures(panel: Panel, width: float = WIDTHS['']) -> Iterator[tuple[str, str, 'Figure']]:
   """Yields (name, caption, figure) for each picture of a panel. width: in inches."""
   metric = panel.metrics[0]
   name = panel.words.get(metric, metric)
   dots = 'A dot is a seed, the marker their mean with its 95 % interval (from 3 seeds on)'
   grey = ', the grey line the mean of the baseline' if panel.baseline else ''
-  lost = '; '.join(panel.lost())
   final = finals(panel, metric, width)
   has_arrow = any(arrow in text.get_text() for text in final.axes[0].texts for arrow in '→←')
   far = ' An arrow has the mean of an arm that is far away.' if has_arrow else ''
@@ -171,16 +180,17 @@ def panel_figures(panel: Panel, width: float = WIDTHS['']) -> Iterator[tuple[str
   bands = 'Mean over the seeds with its 95 % interval (from 3 seeds on).'
   on = f'on the evaluation data. {bands}'
   on += ' Hollow: all rows, at the end; lines are of a part of them.' * panel.reads_part
-  on += f' What is far from the others is not shown of {lost}.' if lost else ''
   drawn = lambda score, along: any(len(curve(arm.runs, score, along)) > 1 for arm in panel.arms)
   known = [x for x in ALONG if x != 'seconds' or alone(panel.runs)]
   if along := [x for x in known if drawn(metric, x)]:
     alike = [x for x in along[1:] if is_as_along_steps(panel.runs, metric, x)]
     same = f' Along {" and ".join(ALONG[x] for x in alike)} they look the same.' if alike else ''
     each = [(metric, x) for x in along if x not in alike]
-    yield 'curves', f'{name} {on}{same}', several(panel, each, 2.4, width)
+    figure = several(panel, each, 2.4, width)
+    yield 'curves', f'{name} {on}{left_out(panel, figure)}{same}', figure
   if len(names := [(x, 'step') for x in panel.metrics if drawn(x, 'step')]) > 1:
-    yield 'scores', f'All scores {on}', several(panel, names, 2.0, width)
+    figure = several(panel, names, 2.0, width)
+    yield 'scores', f'All scores {on}{left_out(panel, figure)}', figure
   if len(lengths := report_arms.lengths(panel.arms, metric)) > 1:
     figure, (axis,) = new(1, 2.6, width)
     parts.draw_lengths(axis, panel, metric, lengths)

@@ -98,10 +98,14 @@ def by_arm(
 
 
 def remarks_on(
-  runs: Iterable[Run], status: Mapping[Path, str], arms: Mapping[Path, Arm]
+  runs: Iterable[Run],
+  status: Mapping[Path, str],
+  arms: Mapping[Path, Arm],
+  words: Mapping[str, str],
 ) -> list[str]:
   """Sentences on the runs that have a status, {path: status}. What several runs of an arm have in
-  common is said once, with their seeds. arms: {path: the arm of a run that counts}."""
+  common is said once, with their seeds. arms: {path: the arm of a run that counts}. words:
+  {the folder of a sweep: what it is called instead}."""
   together = collections.defaultdict(list)
   for run in (run for run in runs if run.path in status):
     arm, folder = arms.get(run.path), run.path.parent
@@ -109,7 +113,7 @@ def remarks_on(
     together[name, folder, status[run.path]].append(run)
   out, several = [], len({folder for _, folder, _ in together}) > 1
   for (name, folder, why), some in together.items():
-    name += f' in {folder.name}' * several
+    name += f' in {words.get(folder.name, folder.name)}' * (several and some[0].path in arms)
     seeds = ', '.join(str(run.fields.get('seed', 0)) for run in some)
     out.append(f'{name}, seeds {seeds}: {why}' if some[1:] else f'{some[0].path}: {why}')
   return out

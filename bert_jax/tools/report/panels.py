@@ -193,7 +193,7 @@ def report(
     remarks.append(f'nothing is compared with {baseline}: no other arm is judged in the same way')
   told = {path: why for path, why in status.items() if path not in failed}
   status |= {path: f'failed: {error}' for path, error in failed.items() if path in status}
-  remarks += missing_runs.remarks_on(runs, told, arm_of)
+  remarks += missing_runs.remarks_on(runs, told, arm_of, words)
   return Report(panels, runs, status, fields, remarks)
 
 

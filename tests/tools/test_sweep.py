@@ -267,6 +267,19 @@ def test_a_baseline_is_an_arm_by_its_name(tmp_path):
       sweep_grid.arms_of(spec, axes, text)
 
 
+def test_a_field_that_every_arm_sets_is_not_given_beside_them():
+  for spec, vary, baseline in (
+    (PRETRAIN, ['model.norm=rms_norm,layer_norm'], None),
+    (PRETRAIN, ['batch_size=8'], 'model.norm=rms_norm'),
+    ('configs/ablations.py:norm,runlocal', [], None),
+  ):
+    arms, _ = sweep_grid.arms_of(spec, vary, baseline)
+    with pytest.raises(InputError, match='^every arm sets model.norm, so that --config.model.norm'):
+      sweep_grid.runs_of(spec, arms, (0,), ['--config.model.norm=rms_norm'])
+  arms, _ = sweep_grid.arms_of(PRETRAIN, ['batch_size=8,16'], '')  # one keeps it
+  assert len(sweep_grid.runs_of(PRETRAIN, arms, (0,), ['--config.batch_size=4'])) == 3
+
+
 def test_ready_ablations_stand_side_by_side_or_cross():
   arms, baseline = sweep_grid.arms_of('configs/ablations.py:norm+positions,runlocal', [])
   assert baseline == 'norm=layer_norm,position_embeddings=learned' and len(arms) == 1 + 1 + 4

@@ -262,6 +262,10 @@ def runs_of(
     raise InputError(
       'the seeds of a sweep are given by --seeds, such as --seeds 3 or --seeds 5,6; drop seed=.'
     )
+  for name in config_lib.names_of(overrides):
+    if all(name in arm for arm in arms.values()):
+      advice = f'--config.{name} changes nothing; drop it, or choose by --vary or --arms'
+      raise InputError(f'every arm sets {name}, so that {advice}.')
   _check_number(len(arms) * len(seeds), f'{len(arms):,} arms and {len(seeds):,} seeds')
   out = []
   for name, arm in arms.items():

@@ -234,6 +234,9 @@ def test_a_baseline_is_an_arm_by_its_name(tmp_path):
     found, baseline = sweep_grid.arms_of(spec, [], text)
     assert found == arms and baseline == f'{ready}=rotary'
     assert list(found) == [baseline, *others]
+  rates = 'configs/ablations.py:masking_rate,runlocal'
+  found, baseline = sweep_grid.arms_of(rates, [], 'masking.masked_lm_prob=.20')
+  assert baseline == 'masked_lm_prob=0.2' and len(found) == 7
   # Each value is changed in it.
   found, baseline = sweep_grid.arms_of(spec, ['batch_size=8,16'], f'{ready}=rotary')
   assert list(found) == [baseline, *others, 'batch_size=8', 'batch_size=16']
@@ -249,9 +252,9 @@ def test_a_baseline_is_an_arm_by_its_name(tmp_path):
   last = list(arms)[-1]
   drawn = sweep_grid.arms_of(PRETRAIN, ['optimizer.beta1=uniform(0.8,0.9)'], last, 3)
   assert drawn == (arms, last)
-  for text in ('0.8', '0.80'):  # as another value writes it: one run, one name
+  for text in ('0.9', '0.90'):  # otherwise written: one run, one name
     found, name = sweep_grid.arms_of(PRETRAIN, vary[:1], f'optimizer.beta1={text}')
-    assert list(found) == [name, 'optimizer.beta1=0.9'] and name == f'optimizer.beta1={text}'
+    assert list(found) == [name, 'optimizer.beta1=0.8'] and name == 'optimizer.beta1=0.9'
   plain = '--seeds', '1', '--vary', 'batch_size=16,8'
   before = planned(tmp_path, *plain)[1]
   again = planned(tmp_path, *plain, '--baseline', 'batch_size=8')[1]

@@ -217,20 +217,22 @@ def _setting(baseline, arms, spec):
 def _around(spec, axes, baseline, overrides, listed, arms):
   """The baseline (of `listed` arms the one that is named, else the first), the others of these, and
   arms that change one value of one axis, named by it, as the baseline is by what it sets."""
-  named = value_of(baseline.strip())
-  base = _setting(baseline, arms, spec) if baseline and named not in listed else {}
-  if same := [name for name, arm in listed.items() if name == named or base and arm == base]:
-    listed, base = {same[0]: listed[same[0]]} | listed, {}
-  gives_epochs = lambda x: x.get('epochs', '').strip('0.') and 'min_steps' not in x
-  is_exact = any(map(gives_epochs, itertools.chain(*axes)))
-  is_given = 'min_steps' in config_lib.names_of(overrides)
-  # As epochs have it that are given: compared like with like.
-  fewest = {'min_steps': '0'} if is_exact and not is_given else {}
 
   def load(arm: Arm) -> ConfigDict:
     file, fields = arguments_of(spec, arm, '0')
     return config_lib.load(file, [*overrides, *fields])
 
+  named = value_of(baseline.strip())
+  base = _setting(baseline, arms, spec) if baseline and named not in listed else {}
+  is_base = lambda arm: arm.keys() == base.keys() and load(arm) == load(base)  # 0.10 is 0.1
+  if same := [name for name, arm in listed.items() if name == named or base and is_base(arm)]:
+    listed, base = {same[0]: listed[same[0]]} | listed, {}
+  base = next(filter(is_base, itertools.chain(*axes)), base)
+  gives_epochs = lambda x: x.get('epochs', '').strip('0.') and 'min_steps' not in x
+  is_exact = any(map(gives_epochs, itertools.chain(*axes)))
+  is_given = 'min_steps' in config_lib.names_of(overrides)
+  # As epochs have it that are given: compared like with like.
+  fewest = {'min_steps': '0'} if is_exact and not is_given else {}
   listed = listed or {fitting(name_of(base)) or 'baseline': {}}
   arms = {name: fewest | arm | base for name, arm in listed.items()}
   name_of_base, base = next(iter(arms.items()))

@@ -225,6 +225,64 @@ def test_one_factor_at_a_time_around_a_baseline(monkeypatch):
       sweep_grid.arms_of(PRETRAIN, vary, wrong)
 
 
+def test_a_baseline_is_an_arm_by_its_name(tmp_path):
+  """It comes first, and its folders are the same: nothing is trained twice."""
+  spec, ready = 'configs/ablations.py:positions,runlocal', 'position_embeddings'
+  arms, _ = sweep_grid.arms_of(spec, [])
+  others = [name for name in arms if name != f'{ready}=rotary']
+  for text in (f'{ready}=rotary', f'model.{ready}=rotary'):  # by its only field, too
+    found, baseline = sweep_grid.arms_of(spec, [], text)
+    assert found == arms and baseline == f'{ready}=rotary'
+    assert list(found) == [baseline, *others]
+  rates = 'configs/ablations.py:masking_rate,runlocal'
+  found, baseline = sweep_grid.arms_of(rates, [], 'masking.masked_lm_prob=.20')
+  assert baseline == 'masked_lm_prob=0.2' and len(found) == 7
+  # Each value is changed in it.
+  found, baseline = sweep_grid.arms_of(spec, ['batch_size=8,16'], f'{ready}=rotary')
+  assert list(found) == [baseline, *others, 'batch_size=8', 'batch_size=16']
+  assert found['batch_size=8'] == arms[baseline] | {'batch_size': '8'}
+  # An arm of --vary as it is printed, and of --random.
+  vary = ['optimizer.beta1=0.8,0.9', 'batch_size=16,8']
+  arms, first = sweep_grid.arms_of(PRETRAIN, vary)
+  for quotation in ('', '"'):
+    name = 'optimizer.beta1=0.9,batch_size=8'
+    found, baseline = sweep_grid.arms_of(PRETRAIN, vary, f'{quotation}{name}{quotation}')
+    assert found == arms and next(iter(found)) == baseline == name != first
+  arms, _ = sweep_grid.arms_of(PRETRAIN, ['optimizer.beta1=uniform(0.8,0.9)'], draws=3)
+  last = list(arms)[-1]
+  drawn = sweep_grid.arms_of(PRETRAIN, ['optimizer.beta1=uniform(0.8,0.9)'], last, 3)
+  assert drawn == (arms, last)
+  for text in ('0.9', '0.90'):  # otherwise written: one run, one name
+    found, name = sweep_grid.arms_of(PRETRAIN, vary[:1], f'optimizer.beta1={text}')
+    assert list(found) == [name, 'optimizer.beta1=0.8'] and name == 'optimizer.beta1=0.9'
+  plain = '--seeds', '1', '--vary', 'batch_size=16,8'
+  before = planned(tmp_path, *plain)[1]
+  again = planned(tmp_path, *plain, '--baseline', 'batch_size=8')[1]
+  assert again['runs'] == before['runs'] and again['baseline'] == 'batch_size=8'
+  have = f'not an arm, of which there are {", ".join(f"{ready}={x}" for x in ("learned", "sinus"))}'
+  for axes, text, said in (
+    ([], 'rotary', f"{have}.*; nor a setting: --baseline 'rotary' is not NAME=VALUE"),
+    ([], f'{ready}=rotry', f"{have}.*; did you mean '{ready}=rotary'"),
+    ([f'model.{ready}=alibi'], 'norm=post', f"{have}.*; nor .* did you mean 'model.norm'"),
+    (['steps=5,6'], 'steps=9,6', f'not an arm, of .* "{ready}=learned,steps=5", '),
+  ):
+    with pytest.raises(InputError, match=said):
+      sweep_grid.arms_of(spec, axes, text)
+
+
+def test_a_field_that_every_arm_sets_is_not_given_beside_them():
+  for spec, vary, baseline in (
+    (PRETRAIN, ['model.norm=rms_norm,layer_norm'], None),
+    (PRETRAIN, ['batch_size=8'], 'model.norm=rms_norm'),
+    ('configs/ablations.py:norm,runlocal', [], None),
+  ):
+    arms, _ = sweep_grid.arms_of(spec, vary, baseline)
+    with pytest.raises(InputError, match='^every arm sets model.norm, so that --config.model.norm'):
+      sweep_grid.runs_of(spec, arms, (0,), ['--config.model.norm=rms_norm'])
+  arms, _ = sweep_grid.arms_of(PRETRAIN, ['batch_size=8,16'], '')  # one keeps it
+  assert len(sweep_grid.runs_of(PRETRAIN, arms, (0,), ['--config.batch_size=4'])) == 3
+
+
 def test_ready_ablations_stand_side_by_side_or_cross():
   arms, baseline = sweep_grid.arms_of('configs/ablations.py:norm+positions,runlocal', [])
   assert baseline == 'norm=layer_norm,position_embeddings=learned' and len(arms) == 1 + 1 + 4
@@ -388,7 +446,11 @@ def test_runs_start_from_those_of_another_sweep(tmp_path, capsys):
     InputError, match='--arms \'b=2\' is not an arm of --from, which has "a.b=1,c=1"'
   ):
     chosen('b=2')
-  with pytest.raises(InputError, match='--from has other arms; drop one'):
+  named = sweep_grid.arms_of(spec, [], 'a.b=2,c=1', before=str(root))
+  assert named[1] == next(iter(named[0])) == 'a.b=2,c=1' and len(named[0]) == 4
+  with pytest.raises(
+    InputError, match='--from has other arms; drop one, or name one of these: "a.b'
+  ):
     sweep_grid.arms_of(spec, ['steps=5,6'], '', before=str(root))
   for content in ('{"runs": 3}', '{}', '{'):
     (root / 'sweep.json').write_text(content)

@@ -144,7 +144,10 @@ def parser() -> argparse.ArgumentParser:
   add('--workdir', required=True, help='folder of the runs')
   add('--seeds', default='3', help='how many, or a list: 5,6,9 or 5-9; default: %(default)s')
   add('--vary', action='append', default=[], metavar='NAME=V1,V2', help='may be repeated')
-  add('--baseline', metavar='NAME=V;NAME=V', help='one --vary at a time changes around this')
+  about = (
+    'the arm to compare with, by its name; or fields, around which one --vary at a time changes'
+  )
+  add('--baseline', metavar='ARM or NAME=V;NAME=V', help=about)
   add('--arms', default='', metavar='ARM,ARM', help='of the config file or of --from: only these')
   add('--random', type=int, default=0, metavar='N', help='draw so many arms from --vary')
   add('--random-seed', type=int, default=0, metavar='SEED', help='of that draw')

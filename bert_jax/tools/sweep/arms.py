@@ -7,7 +7,6 @@ and its name begins the folders of its runs: NAME,seed=0.
 import hashlib
 import itertools
 import math
-import random
 import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -16,21 +15,15 @@ from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
 from bert_jax.errors import InputError, log, quoted, suggestion
+from bert_jax.tools.sweep.draws import RANGE, drawn
 from bert_jax.workdir import records
 
 Arm = dict[str, str]
 MOST_RUNS = 10_000  # of a sweep
 LONGEST = 200  # bytes in the name of an arm; file systems take 255
-# The ranges of a random search: {how it is written: a number drawn by u from [0, 1)}.
-RANGES = {
-  'uniform': lambda low, high, u: float(f'{low + (high - low) * u:.3g}'),
-  'log': lambda low, high, u: float(f'{low * (high / low) ** u:.3g}'),
-  'integers': lambda low, high, u: math.floor(low + (high + 1 - low) * u),
-}
 # A quotation, which begins where a value does, or the beginning of one.
 QUOTATION = re.compile(r"""((?:^|[=,;:([{])\s*)(['"]).*?\2""")
 BEGUN = re.compile(r"""(?:^|[=,;:([{])\s*['"]""")
-RANGE = re.compile(rf'({"|".join(RANGES)})\(([^,()]+),([^,()]+)\)')
 
 
 class Run(NamedTuple):
@@ -79,24 +72,6 @@ def axis_of(text: str, option: str = '--vary') -> list[Arm]:
   return [dict(zip(columns, values)) for values in zip(*columns.values())]
 
 
-def drawn(axes: Sequence[Sequence[Arm]], count: int, seed: int) -> list[Arm]:
-  """Draws `count` arms of a random search; arm i depends on the seed and i alone."""
-  return [
-    {name: number_of(value, rng) for axis in axes for name, value in rng.choice(axis).items()}
-    for rng in (random.Random(f'{seed} {i}') for i in range(count))
-  ]
-
-
-def number_of(value: str, rng: random.Random) -> str:
-  """Draws a number if a value is a range."""
-  if not (match := RANGE.fullmatch(value)):
-    return value
-  try:
-    return str(RANGES[match[1]](float(match[2]), float(match[3]), rng.random()))
-  except (ValueError, ZeroDivisionError, TypeError, OverflowError):
-    raise InputError(f'{value} is no range of numbers; write log(1e-4,1e-2).') from None
-
-
 def name_of(arm: Arm) -> str:
   """The name of an arm: 'a=1,b=x_y', with _ for characters unsuited to a folder's name."""
   shown = ((name.strip(':'), value.strip('/')[-80:]) for name, value in arm.items())
@@ -134,11 +109,15 @@ def chosen(arms: Mapping[str, Arm], only: str, source: str) -> Mapping[str, Arm]
   names = [value_of(part.strip()) for part in parts_of(only, ',')]
   for name in names:
     if name not in arms:
-      have = ', '.join(f'"{x}"' if ',' in x else x for x in arms) or 'none: drop --arms'
+      have = _shown(arms) or 'none: drop --arms'
       new = ' (--vary with --baseline "" adds others)' * bool(arms and source != '--from')
       fault = f'--arms {quoted(name)} is not an arm of {source}, which has {have}{new}'
       raise InputError(f'{fault}{suggestion(name, arms) or "."}')
   return {name: arms[name] for name in names}
+
+
+def _shown(arms):
+  return ', '.join(f'"{name}"' if ',' in name else name for name in arms)
 
 
 def arms_before(root: str) -> tuple[dict[str, Arm], str]:
@@ -162,9 +141,10 @@ def arms_of(
   only: str = '',
 ) -> tuple[dict[str, Arm], str]:
   """Makes the arms of a sweep: ({name: arm}, name of the baseline or ''): all combinations of the
-  texts of --vary with the arms of the file's sweep() or of --from (before). baseline: 'a=1;b=2' or
-  '' for the config: one axis at a time varies around it. draws, draw_seed: so many arms of a random
-  search instead. only: 'a,b', arms of the file or of --from; '': all."""
+  texts of --vary with the arms of the file's sweep() or of --from (before). baseline: one of these,
+  which comes first; or 'a=1;b=2', '' for the config, or an arm of the file beside --vary: one axis
+  at a time varies around it. draws, draw_seed: so many arms of a random search instead. only:
+  'a,b', arms of the file or of --from; '': all."""
   axes = [axis_of(text) for text in vary]
   source = '--from' if before else 'sweep() of the config file'
   every, first = arms_before(before) if before else (arms_of_file(spec), '')
@@ -186,11 +166,20 @@ def arms_of(
   _check_number(draws or math.prod(map(len, axes)), '--random' if draws else '--vary')
   if draws and not axes:
     raise InputError('--random draws from --vary, which is missing.')
-  if baseline is not None:
-    if before or draws:
-      other = f'{"--random" if draws else source} has other arms; drop one'
-      raise InputError(f'--baseline varies one --vary at a time, and {other}.')
-    return _around(spec, axes, baseline, overrides, listed)
+  is_whole = not twice and len(set(names)) == len(names)
+  arms, base = _crossed(axes, listed, first, draws, draw_seed) if is_whole else ({}, '')
+  if baseline is None:
+    return arms, base
+  if (named := value_of(baseline.strip())) in arms and named:
+    return {named: arms[named]} | arms, named
+  if before or draws:
+    other = f'{"--random" if draws else source} has other arms; drop one, or name one of these'
+    raise InputError(f'--baseline varies one --vary at a time, and {other}: {_shown(arms)}.')
+  return _around(spec, axes, baseline, overrides, listed, arms or listed)
+
+
+def _crossed(axes, listed, first, draws, draw_seed):
+  """All combinations of arms, or so many that are drawn: ({name: arm}, the baseline's or '')."""
   if draws:
     combined = drawn(axes, draws, draw_seed)
   else:
@@ -208,23 +197,42 @@ def arms_of(
   return arms, base if base in arms else ''
 
 
-def _around(spec, axes, baseline, overrides, listed):
-  """The baseline (of `listed` arms the first), the others of these, and arms that change one value
-  of one axis, named by it, as the baseline is by what it sets."""
-  bases = axis_of(baseline, '--baseline') if baseline else [{}]
-  if len(bases) > 1:
-    raise InputError(f'--baseline {quoted(baseline)} has several values; a baseline has one.')
-  (base,) = bases
-  gives_epochs = lambda x: x.get('epochs', '').strip('0.') and 'min_steps' not in x
-  is_exact = any(map(gives_epochs, itertools.chain(*axes)))
-  is_given = 'min_steps' in config_lib.names_of(overrides)
-  # As epochs have it that are given: compared like with like.
-  fewest = {'min_steps': '0'} if is_exact and not is_given else {}
+def _setting(baseline, arms, spec):
+  """The fields that --baseline sets; InputError, with the arms that there are, if it sets none."""
+  try:
+    base, *more = axis_of(baseline, '--baseline')
+    if more:
+      raise InputError(f'--baseline {quoted(baseline)} has several values; a baseline has one.')
+    if any(name[0] != ':' and name not in config_lib.ALL for name in base):
+      config_lib.load(*arguments_of(spec, base, '0'))  # which says what may be meant
+  except InputError as error:
+    if not any(arms):
+      raise
+    fault = f'--baseline {quoted(baseline)} is not an arm, of which there are {_shown(arms)}'
+    hint = suggestion(baseline, arms) or f'; nor a setting: {error}'
+    raise InputError(f'{fault}{hint}') from None
+  return base
+
+
+def _around(spec, axes, baseline, overrides, listed, arms):
+  """The baseline (of `listed` arms the one that is named, else the first), the others of these, and
+  arms that change one value of one axis, named by it, as the baseline is by what it sets."""
 
   def load(arm: Arm) -> ConfigDict:
     file, fields = arguments_of(spec, arm, '0')
     return config_lib.load(file, [*overrides, *fields])
 
+  named = value_of(baseline.strip())
+  base = _setting(baseline, arms, spec) if baseline and named not in listed else {}
+  is_base = lambda arm: arm.keys() == base.keys() and load(arm) == load(base)  # 0.10 is 0.1
+  if same := [name for name, arm in listed.items() if name == named or base and is_base(arm)]:
+    listed, base = {same[0]: listed[same[0]]} | listed, {}
+  base = next(filter(is_base, itertools.chain(*axes)), base)
+  gives_epochs = lambda x: x.get('epochs', '').strip('0.') and 'min_steps' not in x
+  is_exact = any(map(gives_epochs, itertools.chain(*axes)))
+  is_given = 'min_steps' in config_lib.names_of(overrides)
+  # As epochs have it that are given: compared like with like.
+  fewest = {'min_steps': '0'} if is_exact and not is_given else {}
   listed = listed or {fitting(name_of(base)) or 'baseline': {}}
   arms = {name: fewest | arm | base for name, arm in listed.items()}
   name_of_base, base = next(iter(arms.items()))
@@ -256,6 +264,10 @@ def runs_of(
     raise InputError(
       'the seeds of a sweep are given by --seeds, such as --seeds 3 or --seeds 5,6; drop seed=.'
     )
+  for name in config_lib.names_of(overrides):
+    if all(name in arm for arm in arms.values()):
+      advice = f'--config.{name} changes nothing; drop it, or choose by --vary or --arms'
+      raise InputError(f'every arm sets {name}, so that {advice}.')
   _check_number(len(arms) * len(seeds), f'{len(arms):,} arms and {len(seeds):,} seeds')
   out = []
   for name, arm in arms.items():

@@ -599,6 +599,8 @@ def test_the_run_is_found_and_not_the_shell_that_asks(gcloud, tmp_path):
   assert worker(ask) == 'no run is going, and none has ended by itself'
   assert worker(stop) == 'no run is going' and worker(ready, 1) == 'error: setup first'
   python.symlink_to(sys.executable)
+  assert worker(ready, 1) == 'error: setup first'  # it has failed midway
+  (home / 'bert_jax' / '.venv' / 'installed').touch()
   assert not worker(ready)
   (home / 'bert_jax' / 'bert_jax').mkdir()
   (home / 'bert_jax' / 'bert_jax' / 'train.py').write_text('import time; time.sleep(60)')
@@ -626,10 +628,14 @@ def test_packages_arrive_as_words(gcloud, tmp_path):
     program(home / name, 'for x; do echo "$x"; done > "$HOME/words"')
   shutil.copy(folder / 'code.tgz', home / 'bert_jax.tgz')
   env = os.environ | {'HOME': str(home), 'PATH': f'{home}:{os.environ["PATH"]}'}
-  subprocess.run(['bash', '-c', sent(folder, 'pip install')], cwd=home, check=True, env=env)
+  install = ['bash', '-c', sent(folder, 'pip install')]
+  subprocess.run(install, cwd=home, check=True, env=env)
   words = (home / 'words').read_text().splitlines()
   assert words[-4:] == ['jax[tpu]', 'gcsfs>=2024.12', 'jieba>=0.42', 'pkg[all]']
   assert not list(home.rglob('*0.42*'))
+  assert (mark := home / 'bert_jax/.venv/installed').exists()
+  program(home / 'bert_jax/.venv/bin/python', 'exit 1')
+  assert subprocess.run(install, cwd=home, env=env).returncode and not mark.exists()
 
 
 def test_connections_of_gloo_are_left_out_of_the_lines(tmp_path):

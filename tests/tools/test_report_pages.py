@@ -323,6 +323,15 @@ def test_arms_that_beat_no_guess_are_no_result(tmp_path, no_pictures):
   assert good.startswith('masked_lm_prob=0.15 differs most') and bad == ''
 
 
+@pytest.mark.parametrize('value, is_cut', [(6.5, False), (60.0, True)])
+def test_what_is_left_out_of_a_curve_is_said(tmp_path, value, is_cut):
+  """Of an arm that beats no guess, if it is far from the others."""
+  (panel,) = report.read(grid(tmp_path, {0.15: 5.0, 0.3: value}, seeds=3)).panels
+  captions = {name: caption for name, caption, _ in report_figures.panel_figures(panel)}
+  said = 'What is far from the others is not shown of masked_lm_prob=0.3.'
+  assert (said in captions['curves']) == (said in captions['scores']) == is_cut
+
+
 def test_files_are_written_before_the_table_is_printed(tmp_path, no_pictures, monkeypatch):
   """The program that reads the table, such as head, may end first."""
   folder = grid(tmp_path / 'S', {0.15: 4.0}, seeds=2)
@@ -703,6 +712,7 @@ def test_one_table_of_a_sweep_and_its_tasks_and_what_probes_found(
       if not task:
         (tmp_path / folder / name / 'probe').mkdir()
         probe = {'losses': {'all': {'loss': value + 1}}, 'layers': {'accuracy': [0.2, 0.9, 0.8]}}
+        probe['pairs'] = {'accuracy': 0.3, 'pairs': 180, 'ties': 45 * (arm == arms[1])}
         (tmp_path / folder / name / 'probe' / '500.json').write_text(json.dumps(probe))
     runs = {f'{arm},seed={seed}': {'arm': arm} for arm in arms for seed in range(3)}
     planned = {'baseline': arms[0], 'runs': runs}
@@ -756,7 +766,9 @@ def test_one_table_of_a_sweep_and_its_tasks_and_what_probes_found(
   alike = pictures(report.read(*folders, renamed=['S-cola=S sst2']))
   assert alike[1:] == [f'{scores}-S-sst2-final-{n}' for n in (1, 2)]
   (panel,) = report.read(tmp_path / 'S').panels
-  assert panel.metrics == ['mlm', 'probe_loss', 'probe_tags_accuracy']
+  pairs = ['probe_pairs_accuracy', 'probe_pairs_ties']
+  assert panel.metrics == ['mlm', 'probe_loss', pairs[0], 'probe_tags_accuracy', pairs[1]]
+  assert [row.values for row in panel.rows(pairs[1])][1] == dict.fromkeys(range(3), 0.25)
   assert panel.rows('probe_loss')[1].mean == 5.5
   assert panel.rows('probe_tags_accuracy')[0].values == dict.fromkeys(range(3), 0.9)
 

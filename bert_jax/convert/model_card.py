@@ -228,7 +228,7 @@ def _command(argv):
 def _metrics(config, facts):
   """A table of the metrics, each beside its baseline without reading the input (unigram, prior)."""
   split = (facts.get('data') or {}).get('eval') or {}
-  baselines, number = split.get('baselines') or {}, split.get('examples')
+  baselines, number = split.get('baselines') or {}, split.get('scored', split.get('examples'))
   metrics, task = facts['metrics'], TASKS[config.objective]
   judge, is_part, own = task.judge(config).metric, facts.get('is_part'), own_levels(metrics)
   left_out = {f'{name}_below_{kind}' for name, (_, kind) in baselines.items()} | NO_SCORES

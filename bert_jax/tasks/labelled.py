@@ -231,9 +231,11 @@ def correlations(gold: Sequence[float], predicted: Sequence[float]) -> dict[str,
 class Scored(Examples, abc.ABC):
   """Examples that turn a model's outputs into answers, and score the answers.
   leaves_out: names of files that `files` does not always give, or gave in an earlier version. An
-  evaluation that does not write them removes them, since they are of another one."""
+  evaluation that does not write them removes them, since they are of another one. scored: how many
+  examples have gold, and so are scored; None: all."""
 
   leaves_out: tuple[str, ...] = ()
+  scored: int | None = None
 
   @abc.abstractmethod
   def answers(self, outputs: Mapping[str, np.ndarray]) -> list[dict]:

@@ -186,7 +186,10 @@ def write_facts(
     of_split = {'rows': len(s), 'fingerprint': s.fingerprint, 'baselines': s.baselines}
     of_split |= {'part': s.part} if getattr(s, 'part', {}) else {}
     of_split |= {'sets': sets} if (sets := named_sets(config, split)) else {}
-    facts['data'][split] = of_split | ({'examples': s.size} if hasattr(s, 'size') else {})
+    of_split |= {'examples': s.size} if hasattr(s, 'size') else {}
+    if (scored := getattr(s, 'scored', None)) not in (None, of_split.get('examples')):
+      of_split['scored'] = scored  # of the examples: the others have no gold
+    facts['data'][split] = of_split
   beside = {PACKAGES: provenance.installed(), CHANGES: provenance.code_changes()}
   with writing(path):
     files.write_sealed(path, facts)

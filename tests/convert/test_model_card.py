@@ -193,6 +193,11 @@ def test_a_card_counts_examples_and_rounds_scores(tmp_path):
   card = card_of(tmp_path / 'hf', step=41, metrics=metrics, data=data)
   assert '| classification_accuracy | 0.833 (0.664 to 0.927) | majority 0.267 |' in card
   assert 'On 30 held-out examples, at step 41 of one run (seed 0)' in card
+  data['eval']['scored'] = 12  # the others have no label
+  some = card_of(
+    tmp_path / 'some', step=41, metrics={'classification_accuracy': 10 / 12}, data=data
+  )
+  assert '| 0.833 (0.552 to 0.953) |' in some and 'On 12 held-out examples' in some
   rounded = {1234.5: '1,234', 1000.0: '1,000', 999.0: '999', 0.12345: '0.123', -2000.4: '-2,000'}
   assert {x: model_card._rounded(x) for x in rounded} == rounded
   assert 'Labels: ' in card.partition('<details>')[0]

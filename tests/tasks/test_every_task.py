@@ -99,6 +99,30 @@ def test_packed_rows_answer_what_single_ones_do(name, tmp_path, letters):
   assert total == 0 and not any(np.any(x) for x in jax.tree.leaves(gradient))
 
 
+IN_PART = {  # {name: (family, task, its file, its text)}; of three examples one has no gold
+  'table': ('classification', 'sst2', 'a.csv', 'sentence,label\na b,0\nb,\nc c c,1\n'),
+  'swag': (
+    'choice',
+    'swag',
+    'a.csv',
+    f'{p.SWAG},label\n' + ''.join(f'{p.SWAG_ROW},{x}\n' for x in ('1', '', '0')),
+  ),
+  'questions': ('qa', 'squad', 'a.csv', 'question,context,answer\na?,b c,c\nb?,c a,\nc?,a a b,b\n'),
+  'words': ('tagging', 'ner', 'a.csv', 'sentence_id,words,labels\n1,a,O\n1,b,B-X\n2,c,\n3,b,O\n'),
+}
+
+
+@pytest.mark.parametrize('name', IN_PART)
+def test_examples_without_gold_are_not_counted_as_scored(name, tmp_path, letters):
+  kind, task, file, text = IN_PART[name]
+  (tmp_path / file).write_text(text)
+  config = TASKS[kind].resolve(p.config_of(kind, task, tmp_path / file, FOUR * (kind != 'choice')))
+  objective = TASKS[kind].objective(config, letters)
+  source = TASKS[kind].sources(config, letters, ('eval',))['eval']
+  answers = source.answers(p.predicted(objective, p.telling(objective), source)[0])
+  assert sum('gold' in answer for answer in answers) == source.scored == 2 < source.size == 3
+
+
 LABELLED = 'table.text_column=text table.label_column=label'
 ENCODED = {  # {name: (config, its file, its text, fields)}
   'corpus': ('pretrain.py:runlocal', 'a.txt', 'Größe läuft .\nJa .\n', ''),

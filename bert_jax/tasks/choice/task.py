@@ -56,7 +56,9 @@ class Choices(Scored):
     items = np.repeat(np.arange(len(questions)), numbers)
     options = labelled.shape(config) | {'parts': config.task.choices or 1, 'items': items}
     super().__init__(tokenizer, pairs, per_example={'labels': labels}, **options)
-    if known := [question for question in questions if question.gold is not None]:
+    known = [question for question in questions if question.gold is not None]
+    self.scored = len(known)
+    if known:
       golds = np.array([question.gold for question in known])
       right = golds == np.bincount(golds).argmax()
       self.baselines |= labelled.always('majority', _accuracy(right, [q.level for q in known]))

@@ -104,7 +104,7 @@ class Texts(Scored):
     options = labelled.shape(config) | {'per_example': per_example, 'ends': table.ends}
     options['items'] = self.text_of if together else None
     super().__init__(tokenizer, parts, **options)
-    self.size = len(examples)
+    self.size, self.scored = len(examples), int(known.sum())
     if known.any():
       weights, labels = label_sets.class_weights(table), labels[known > 0]
       self.baselines |= label_sets.baselines_of(labels, len(self.labels), weights)

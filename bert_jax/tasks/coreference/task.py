@@ -60,7 +60,7 @@ class Pronouns(Scored):
       spans.append(1 + np.searchsorted(kept, pieces))
     golds = [example.gold for example in self.examples]
     known = np.array([gold is not None for gold in golds], np.float32)
-    labels = np.array([gold or 0 for gold in golds], np.int32)
+    labels, self.scored = np.array([gold or 0 for gold in golds], np.int32), int(known.sum())
     positions = {'spans': np.array(spans, np.int32).reshape(-1, len(self.names), 2)}
     of_example, shape = {'labels': labels, 'weights': known}, labelled.shape(config)
     super().__init__(tokenizer, texts, positions=positions, per_example=of_example, **shape)

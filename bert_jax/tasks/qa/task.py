@@ -99,7 +99,9 @@ class Windows(Scored):
     super().__init__(tokenizer, parts, **options, **labelled.shape(config))
     self.size = len(questions)
     self.baselines['qa'] = LossLevel(float(np.mean(np.log(self.lengths))), 'uniform')
-    if known := [question.gold for question in questions if question.gold is not None]:
+    known = [question.gold for question in questions if question.gold is not None]
+    self.scored = len(known) if self.qa.unanswerable else sum(map(bool, known))
+    if known:
       names = ('exact', 'f1') + ('best_exact', 'best_f1') * self.qa.unanswerable
       share = 100 * np.mean([gold == () for gold in known]) if self.qa.unanswerable else 0
       self.baselines |= labelled.always('unanswered', dict.fromkeys(names, share))

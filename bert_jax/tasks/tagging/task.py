@@ -164,6 +164,7 @@ class Tagged(Scored):
     per_token = {'tags': (tags, np.int32)}
     super().__init__(tokenizer, texts, per_token=per_token, **labelled.shape(config))
     self.size = len(numbers)
+    self.scored = sum(bool(sentences[number].tags) for number in numbers)
     self.gold = Counter(tag for number in numbers for tag in sentences[number].tags or () if tag)
     self.baselines |= self._baselines(self.gold)
     if (learnt := np.bincount(np.concatenate(tags), minlength=2)[1:]).any():  # by piece

@@ -22,6 +22,7 @@ import datetime
 import difflib
 import itertools
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any
@@ -130,8 +131,15 @@ def column(row: Row, name: str, where: str, advice: str = 'name one of these') -
     return row.get(there, '')
   close = difflib.get_close_matches(name.split('|')[0], row, n=1)
   meant = f' (did you mean {close[0]!r}?)' if close else ''
+  if row.delimiter and _is_several([*row]):
+    meant, advice = '', BETWEEN
   there = f'only {listed(dict.fromkeys([*row, *row.no_text]))}{meant}; {advice}'
   raise InputError(f'{where} has no column {name!r}, {there}')
+
+
+def _is_several(header):
+  """Whether the only name of a header is likely several, between marks that are not known."""
+  return len(header) == 1 and not re.fullmatch(r'[\w ]+', header[0])
 
 
 def with_nulls(row: Row) -> dict[str, str]:
@@ -140,6 +148,7 @@ def with_nulls(row: Row) -> dict[str, str]:
 
 
 Rows = Iterator[tuple[int, Row]]
+BETWEEN = 'columns stand between commas, semicolons, tabs or |'
 _DELIMITERS = {'.tsv': '\t', '.csv': ','}
 SUFFIXES = *_DELIMITERS, '.jsonl', '.json', *files.RECORDS
 _NO_TEXT = {type(None): NULL, list: 'a list', dict: 'an object'}
@@ -217,8 +226,8 @@ def _named(
     if not width <= len(cells) <= max(width, len(header)):
       expected = f'{len(cells)} columns where {width} are expected ({listed(header[:width])})'
       kind = 'lines with another number of columns'
-      no_header = ', or add a header if the file has none' * bool(place)
-      wrong(where, f'{expected}; repair or remove the line{no_header}', kind)
+      fix = 'repair or remove the line' + ', or add a header if the file has none' * bool(place)
+      wrong(where, f'{expected}; {BETWEEN if _is_several(header[:width]) else fix}', kind)
     elif value := next((x for i, x in enumerate(cells) if i not in named and x.strip()), ''):
       fault = f'{quoted(value)} stands in a column that the header has no name for'
       advice = 'name it there or, if the file has no header line, in table.columns'

@@ -21,7 +21,7 @@ class Split:
 
   rows: int = 0
   fingerprint: str = ''
-  examples: int = 0  # of labelled data
+  examples: int = 0  # of labelled data, those that have gold
   baselines: Mapping[str, Level] = field(default_factory=dict)
   part: Mapping[str, Level] = field(default_factory=dict)  # of the rows of the curve, if not all
 

@@ -112,6 +112,8 @@ def test_what_the_compiler_says_when_it_does_not_fit(text, used, limit):
   assert compilation.too_large(RuntimeError(text)) == (int(used * 2**30), int(limit * 2**30))
   with pytest.raises(InputError, match='takes no such program .something else.; change'):
     compilation.too_large(RuntimeError('something else'))
+  with pytest.raises(InputError, match='16.00M vmem.*possible: a higher optimizer.accumulation'):
+    compilation.too_large(RuntimeError('memory space vmem. Used 16.23M of 16.00M vmem.'))
 
 
 @pytest.mark.parametrize('task', ['docs', 'stsb', 'ner', 'squad', 'dream', 'gap'])

@@ -50,6 +50,12 @@ def scores(path):
   return contents.answers_folder(path, spec, 20) / 'scores.json'
 
 
+def test_scores_are_of_the_examples_that_have_gold(tmp_path):
+  for number, split in enumerate(({'examples': 50}, {'examples': 50, 'scored': 40})):
+    (tmp_path / 'run.json').write_text(json.dumps({'data': {'eval': {'rows': 9} | split}}))
+    assert records.read_facts(tmp_path).split('eval').examples == (50, 40)[number]
+
+
 def test_a_whole_workdir_is_read_as_what_it_holds(pretrained, run):
   found, lines = records.read(run), (run / 'metrics.jsonl').read_text().splitlines()
   assert not found.faults and found.path == run and found.judge == 'mlm'

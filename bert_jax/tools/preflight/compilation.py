@@ -118,7 +118,9 @@ def too_large(error: Exception) -> tuple[int, int]:
   patterns = rf'Used {size}\w* of {size}\w* hbm', rf'\({size}\w*\) exceeds available HBM \({size}'
   match = next((m for p in patterns if (m := re.search(p, str(error)))), None)
   if not match:
-    reason = first_line(error)
-    raise InputError(f'the compiler takes no such program ({reason}); change the config.')
+    reason, fix = first_line(error), 'change the config'
+    if 'vmem' in reason:  # as of BERT-base with 128 rows of 128 tokens on each v4
+      fix = 'fewer rows at a time may be possible: a higher optimizer.accumulation, or more chips'
+    raise InputError(f'the compiler takes no such program ({reason}); {fix}.')
   used, limit = (int(float(x[:-1]) * 1024 ** 'BKMGT'.index(x[-1])) for x in match.groups())
   return used, limit

@@ -221,7 +221,10 @@ def _command(argv):
   """The command line of a run as a user types it."""
   _, found, inside = f'/{argv[0]}'.rpartition('/bert_jax/')  # of python -m, the path of the module
   module = inside.removesuffix('.py').removesuffix('/__main__').replace('/', '.')
-  start = f'python -m bert_jax.{module}' if found else PurePosixPath(inside).name
+  if 'ipykernel' in argv[0]:
+    return '# cells of a notebook'
+  is_module = found and re.fullmatch(r'[a-z_]+(\.[a-z_]+)*', module)  # no script of a clone's .venv
+  start = f'python -m bert_jax.{module}' if is_module else PurePosixPath(inside).name
   return f'{start} {shlex.join(without_places(argv[1:]))}'
 
 

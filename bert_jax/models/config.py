@@ -48,7 +48,7 @@ class ModelConfig:
   intermediate_size: int = setting(3072, 'width of the feed-forward layer', '[1, inf)')
   max_position_embeddings: int = setting(512, 'longest row the position table covers', '[1, inf)')
   type_vocab_size: int = setting(2, 'token types (2: by text; 1: for both); 0: none', '[0, inf)')
-  hidden_act: str = setting('gelu', 'gelu is the exact, erf one')
+  hidden_act: str = setting('gelu', 'activation; gelu is the exact, erf one')
   position_embeddings: str = setting('learned', 'how tokens know their position, see positions.py')
   norm_placement: str = setting('post', 'LayerNorm after each sum (BERT) or before')
   layer_norm_eps: float = setting(1e-12, 'added to the variance', '(0, 1)')

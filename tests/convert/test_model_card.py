@@ -269,3 +269,17 @@ def test_a_card_says_of_which_of_two_labels_f1_is():
   )
   assert card('qnli').trained_for == "`classification` (f1 is of 'not_entailment')"
   assert card('mnli').trained_for == '`classification`'
+
+
+@pytest.mark.parametrize(
+  'program, said',
+  [
+    ('/w/bert_jax/bert_jax/train.py', 'python -m bert_jax.train -a b'),
+    ('/w/bert_jax/bert_jax/tools/sweep/__main__.py', 'python -m bert_jax.tools.sweep -a b'),
+    ('/w/bert_jax/.venv/bin/pytest', 'pytest -a b'),
+    ('/w/bert_jax/.venv/lib/site-packages/ipykernel_launcher.py', '# cells of a notebook'),
+    ('mine.py', 'mine.py -a b'),
+  ],
+)
+def test_a_command_is_one_that_can_be_typed(program, said):
+  assert model_card._command([program, '-a', '/tmp/b']) == said

@@ -124,7 +124,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     _, results = train(config, args.workdir, config_lib.names_of(overrides))
     if hosts.first():
       data = records.read_facts(args.workdir).split('eval')
-      known = metrics.beside(results, data.baselines, data.examples)
+      known = metrics.beside(results, data.baselines, data.scored)
       print(metrics.to_json({'workdir': args.workdir, **results, **known}))
 
 

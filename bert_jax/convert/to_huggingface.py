@@ -161,7 +161,10 @@ def _head(config, parts):
     raise InputError('the next-sentence head stands on a pooler, and there is none to write.')
   if fitting := [head for head in heads if parts >= set(head.parameters)]:
     return fitting[0]
-  raise InputError(f'of a model for {config.objective} only {known} is there; convert a whole one.')
+  nearest = min(heads, key=lambda head: len({*head.parameters} - parts))
+  lacking = ', '.join(sorted({*nearest.parameters} - parts))
+  fault = f'only {known} is there, and Hugging Face has {lacking} in a model for {config.objective}'
+  raise InputError(f'{fault}; convert a whole one.')
 
 
 def _ours(config, head) -> dict[str, Any]:

@@ -21,7 +21,8 @@ class Split:
 
   rows: int = 0
   fingerprint: str = ''
-  examples: int = 0  # of labelled data, those that have gold
+  examples: int = 0  # of labelled data
+  scored: int = 0  # those of them that have gold
   baselines: Mapping[str, Level] = field(default_factory=dict)
   part: Mapping[str, Level] = field(default_factory=dict)  # of the rows of the curve, if not all
 

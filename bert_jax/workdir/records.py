@@ -113,7 +113,7 @@ def read_facts(workdir: Path | str, faults: list[str] | None = None) -> Facts:
 
 def _split(at: JsonObject) -> Split:
   known = at.several(rows=int, fingerprint=str, examples=int)
-  known |= {'examples': scored} if (scored := at.take('scored', int)) is not None else {}
+  known['scored'] = at.take('scored', int, known.get('examples', 0))
   return Split(**known, baselines=_levels(at.inside('baselines')), part=_levels(at.inside('part')))
 
 

@@ -53,7 +53,7 @@ def scores(path):
 def test_scores_are_of_the_examples_that_have_gold(tmp_path):
   for number, split in enumerate(({'examples': 50}, {'examples': 50, 'scored': 40})):
     (tmp_path / 'run.json').write_text(json.dumps({'data': {'eval': {'rows': 9} | split}}))
-    assert records.read_facts(tmp_path).split('eval').examples == (50, 40)[number]
+    assert records.read_facts(tmp_path).split('eval').scored == (50, 40)[number]
 
 
 def test_a_whole_workdir_is_read_as_what_it_holds(pretrained, run):

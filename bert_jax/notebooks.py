@@ -20,7 +20,7 @@ from bert_jax import cells
 from bert_jax.buckets import Bucket
 from bert_jax.errors import InputError, Paused, Stopped
 from bert_jax.files import Path
-from bert_jax.metrics import CROSS_ENTROPIES, Level
+from bert_jax.metrics import CROSS_ENTROPIES, LOSSES, Level
 from bert_jax.workdir import records
 from bert_jax.workdir.recorded import Point
 
@@ -114,7 +114,7 @@ def drawn(workdir: Path) -> str:
   fewer than two steps is left out; '' if there is no other."""
   run = records.read(workdir)
   judge, facts = run.judge, run.facts
-  names = [judge] if any(judge in point.values for point in run.training) else ['loss', judge]
+  names = curves_of(run.training, judge, facts.split('train').baselines)
   at = lambda name: {p.step for p in run.points if p.values.get(name) is not None}
   if not (names := [name for name in names if len(at(name)) > 1]):
     return ''
@@ -150,6 +150,14 @@ def drawn(workdir: Path) -> str:
   file = io.BytesIO()
   figure.savefig(file, format='png', dpi=90)
   return base64.b64encode(file.getvalue()).decode()
+
+
+def curves_of(training: Sequence[Point], judge: str, baselines: Mapping[str, Level]) -> list[str]:
+  """The metrics whose curves are drawn: the one by which a run is judged and, if training does not
+  tell it, its loss, by its name if it has a baseline, since it has the unit of that."""
+  there = {name for point in training for name in point.values}
+  losses = [name for name, x in baselines.items() if x.kind in LOSSES and name in there]
+  return [judge] if judge in there else [*[*losses, 'loss'][:1], judge]
 
 
 def headline(

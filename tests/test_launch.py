@@ -394,6 +394,8 @@ def test_a_run_that_does_not_start_everywhere_is_ended_and_one_that_is_going_is_
   (folder / 'calls').unlink()
   tpu('run', *TRAIN, check=False, **env)
   assert 'nohup' not in (calls := (folder / 'calls').read_text()) and 'pkill' not in calls
+  assert 'error: nothing was copied: worker 2 of 5' in tpu('setup', check=False, **env).stderr
+  assert ' scp ' not in (folder / 'calls').read_text()
 
 
 def test_ctrl_c_while_it_waits_says_that_the_request_stays(gcloud):

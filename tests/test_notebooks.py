@@ -27,6 +27,7 @@ from bert_jax.errors import Stopped
 from bert_jax.metrics import Level
 from bert_jax.notebooks import LOOKS
 from bert_jax.run import progress
+from bert_jax.workdir.recorded import Point
 
 NAMES = 'ablation', 'finetune', 'quickstart', 'tpu'
 PNG = b'\x89PNG\r\n'
@@ -494,6 +495,15 @@ with cells.stoppable():
   assert said[:2] == [['InputError: x is wrong; write y.'], ['Paused: saved at step 3']]
   ((sentence,),) = said[2:]
   assert sentence.startswith('Stopped: at once; the same cell goes on')
+
+
+def test_the_curve_of_a_regression_is_of_the_error_in_its_unit():
+  point = lambda **values: Point(step=1, kind='train', values=values)
+  training, mean = [point(loss=0.7, squared_error=3.1, absolute=1.2)], Level(4.0, 'mean')
+  of = lambda *given: notebooks.curves_of(training, *given)
+  assert of('pearson', {'squared_error': mean, 'absolute': mean}) == ['squared_error', 'pearson']
+  assert of('pearson', {'accuracy': Level(0.4, 'majority')}) == ['loss', 'pearson']
+  assert of('squared_error', {'squared_error': mean}) == ['squared_error']
 
 
 def test_folders_outlive_the_machine(monkeypatch):

@@ -356,8 +356,11 @@ def test_train_examples_takes_the_same_few_for_every_seed(tmp_path, vocab, token
 
 def test_a_wrong_separator_and_a_wrong_column_of_labels_are_told(tmp_path, vocab, tokenizer):
   rows = [{'sentence': word, 'team': x} for word, x in zip(WORDS, ('a;b', 'b', 'a|b'))]
-  train = jsonl(tmp_path / 'a.jsonl', *rows[:2])
-  with refused(r"all 2 records.* no label in column 'label' of 'sentence', 'team'; name another"):
+  train = jsonl(
+    tmp_path / 'a.jsonl', *({**x, 'sort': None, '__index_level_0__': 3} for x in rows[:2])
+  )
+  there = "'sentence', 'team', 'sort'"  # also what is null in the first row, and no index
+  with refused(rf"all 2 records.* no label in column 'label' of {there}; name another"):
     classification.resolve(finetune(vocab, train))
   dev = jsonl(tmp_path / 'b.jsonl', *rows)
   fields = SEVERAL, 'table.label_column=team'

@@ -135,7 +135,8 @@ def _read(config, split, problems):
       if spec.startswith('tfds:') and label in ('-1', -1.0):  # so TFDS says that there is none
         label = None
       if label is None:
-        fault = f'it has no label in column {label_column!r} of {listed(row)}'
+        names = [x for x in (*row, *row.no_text) if not x.startswith('__index_level_')]  # pandas'
+        fault = f'it has no label in column {label_column!r} of {listed(names)}'
         if problems.lacks('a label', where, split, f'{fault}; name another with {FIELDS}'):
           continue
       if label == ():

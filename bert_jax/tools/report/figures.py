@@ -179,7 +179,10 @@ def panel_figures(panel: Panel, width: float = WIDTHS['']) -> Iterator[tuple[str
   yield 'final', f'{headline(panel, metric)}{name}, final values. {dots}{grey}.{far}', final
   bands = 'Mean over the seeds with its 95 % interval (from 3 seeds on).'
   on = f'on the evaluation data. {bands}'
-  on += ' Hollow: all rows, at the end; lines are of a part of them.' * panel.reads_part
+  on += (
+    ' Hollow: all rows, at the end; lines, dotted ones too, are of a part of them.'
+    * panel.reads_part
+  )
   drawn = lambda score, along: any(len(curve(arm.runs, score, along)) > 1 for arm in panel.arms)
   known = [x for x in ALONG if x != 'seconds' or alone(panel.runs)]
   if along := [x for x in known if drawn(metric, x)]:

@@ -99,7 +99,7 @@ def test_scores_are_rounded_to_the_examples_that_were_scored(runs):
   arm.runs += [dataclasses.replace(arm.runs[0], fields={**arm.runs[0].fields, 'seed': 2})]
   interval = lambda name: panel.rows(name)[0].interval
   assert interval('classification_accuracy') == report_statistics.interval(accuracy, 1 / 78)
-  assert interval('loss') == (1.0, 1.0)  # a loss is of no steps
+  assert interval('loss') is None  # a loss is of no steps, and all are the same
   top = report_statistics.top_of('f1', [31.0, 0.5])
   assert report_statistics.step_of(50, top) == 2  # percent
   top = report_statistics.top_of('mean_absolute_error', [31.0, 0.5])

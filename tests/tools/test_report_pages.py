@@ -381,7 +381,7 @@ def test_every_dash_of_a_table_is_explained_below_it(tmp_path, no_pictures, caps
   for said in (
     'No interval and no test of fewer than 3 seeds: b.',
     'in all means, and in all tests but of arms of which all did: g.',
-    'Without a number that is finite: f.',
+    'Without this number, or it is not finite: f.',
     'Without a seed that the baseline has too: d.',
     'No test over fewer than 3 seeds that the baseline has too: c.',
     'No test of a difference that is the same for every seed: e.',

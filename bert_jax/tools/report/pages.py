@@ -29,8 +29,8 @@ METHOD = (
   f'{FEWEST} seeds on. A difference is the mean of arm minus baseline over the '
   'seeds that both have; p is of a paired t-test, and corrected for all comparisons of its '
   'column (Holm), also where it stands beside a mean. Scores of N examples are rounded to 1/N, '
-  'which is counted as variance. All of it speaks of other seeds on the same data, not of other '
-  'examples.'
+  'which is counted as variance where N is recorded (not of pre-training and probes). All of it '
+  'speaks of other seeds on the same data, not of other examples.'
 )
 SHORT = 30  # letters of a cell that stand on one line
 LETTER, APART = 4.2, 3  # points: a letter of footnotesize is wide, columns are apart (twice)

@@ -55,14 +55,18 @@ def standard_error(values: Sequence[float], step: float) -> float:
 def interval(
   values: Sequence[float], step: float = 0.0, metric: str = '', beside: Sequence[str] = ()
 ) -> tuple[float, float] | None:
-  """The 95 % interval of the mean of numbers rounded to a step; None for fewer than FEWEST. metric:
+  """The 95 % interval of the mean of numbers rounded to a step; None for fewer than FEWEST, or
+  if they are all the same without a step. metric:
   their name, by which an interval of scores lies within their range. beside: see top_of."""
   n = len(values)
   if n < FEWEST:
     return None
   from scipy.special import stdtrit  # slow to import
 
-  mean, half = statistics.fmean(values), stdtrit(n - 1, 0.975) * standard_error(values, step)
+  mean, error = statistics.fmean(values), standard_error(values, step)
+  if error <= 1e-12 * abs(mean):  # the same in all seeds, and the step is not known
+    return None
+  half = stdtrit(n - 1, 0.975) * error
   low, high = float(mean - half), float(mean + half)
   if not SCORES.search(metric):
     return low, high

@@ -138,7 +138,7 @@ def untested(panel: Panel) -> Iterator[str]:
   if few := [row for row in rows if 0 < len(row.values) < FEWEST]:
     yield f'No interval and no test of fewer than {FEWEST} seeds: {named(few)}.'
   if none := [row for row in rows if not row.values]:
-    yield f'Without a number that is finite: {named(none)}.'
+    yield f'Without this number, or it is not finite: {named(none)}.'
   if not panel.baseline and len(rows) > 1:
     yield 'No arm is the baseline here, so there are no differences; report --baseline names one.'
   others = [row for row in rows if row.values and row.label != panel.baseline and panel.baseline]

@@ -209,6 +209,7 @@ MISTAKES = {
   'gke --image i --topology 4x5 TRAIN': 'there is no slice of 4x5 of tpu-v5-lite-podslice; there',
   'gke --image i --accelerator tpu-v4-podslice --topology 3x3x3 TRAIN': 'does not divide',
   'gke --image i --topology 0x4 TRAIN': 'is not like 4x4',
+  'gke --image i --chips 8 TRAIN': '--chips 8 does not go with 4x4: hosts have 4 chips',
   'gke --image i --accelerator v5e TRAIN': 'v5e is not known; use tpu-',
   'gke --image i --accelerator tpu-v4-podslice TRAIN': 'of 3 sides',
   "gke --image i --claim 'C d' TRAIN": 'C d is no name of a volume claim',
@@ -670,7 +671,8 @@ def test_errors_of_the_filters_are_seen_and_an_unknown_status_is_no_signal(tmp_p
   assert out.stderr.splitlines() == ['sed: broken'] * 2
 
 
-def test_a_stop_that_was_asked_for_is_no_signal_to_name(tmp_path):
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGHUP])
+def test_a_stop_that_was_asked_for_is_no_signal_to_name(number, tmp_path):
   program(tmp_path / 'python', f'[ "$1" != -c ] || exit 0; touch {tmp_path}/up; exec sleep 60')
   process = subprocess.Popen(
     ['bash', 'launch/local', '--'],
@@ -681,7 +683,7 @@ def test_a_stop_that_was_asked_for_is_no_signal_to_name(tmp_path):
   while not (tmp_path / 'up').exists():
     time.sleep(0.05)
   time.sleep(0.3)  # until both have begun
-  process.terminate()
+  process.send_signal(number)
   _, said = process.communicate(timeout=20)
   assert (process.returncode, said) == (143, '')
 

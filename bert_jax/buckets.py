@@ -22,7 +22,7 @@ from bert_jax.errors import InputError, first_line, log
 
 URL = re.compile(r'([A-Za-z][A-Za-z0-9+.-]*):(/+)(.*)', re.DOTALL)  # pathlib makes gs:/b of gs://b
 CHANGES = 'pipe_file', 'put_file', 'cp_file', 'rm_file'
-# {of stores that create a file for one process alone, as a lock must be: how one logs in}
+# {protocol: how one logs in}, of stores that create a file for one process alone, as a lock must be
 PROTOCOLS = {'gs': 'gcloud auth application-default login', 's3': 'AWS_PROFILE'}
 GUARDS: dict[pathlib.Path, Callable[[], None]] = {}  # {folder: called before a file is changed}
 ERRORS = {'Permission|Credential|Forbidden|, 40[13]$': errno.EACCES, 'FileNotFound': errno.ENOENT}
@@ -91,7 +91,8 @@ class Bucket(ON_DISK):
       if code == errno.ENOENT:  # no folder has to be there to write into it
         said = 'No such bucket' if function == 'pipe_file' else os.strerror(code)
       elif code == errno.EACCES:
-        said = f'{said.rstrip(".")}: is there a login ({PROTOCOLS[self.protocol]}) that may do so?'
+        login = f'{PROTOCOLS[self.protocol]}, or the service account of the machine'
+        said = f'{said.rstrip(".")} (is there a login that may do so: {login}?)'
       raise OSError(code, said, str(self)) from error
 
   def _info(self) -> dict[str, Any]:

@@ -251,7 +251,8 @@ def test_errors_of_a_store_are_sentences(fake, monkeypatch):
   with pytest.raises(PermissionError) as caught:
     (fake / 'refused').read_bytes()
   said, code = farewell(caught.value)
-  refusal = 'you may not read this, 403: is there a login (FAKE_LOGIN) that may do so?'
+  refusal = 'you may not read this, 403 (is there a login that may do so: FAKE_LOGIN, or the '
+  refusal += 'service account of the machine?)'
   assert code == 2 and f'error: fake://mine/D/refused: {refusal}; check' in said
   for look in (Bucket.read_bytes, Bucket.stat, Bucket.unlink):
     with pytest.raises(FileNotFoundError) as caught:

@@ -209,7 +209,8 @@ MISTAKES = {
   'gke --image i --topology 4x5 TRAIN': 'there is no slice of 4x5 of tpu-v5-lite-podslice; there',
   'gke --image i --accelerator tpu-v4-podslice --topology 3x3x3 TRAIN': 'does not divide',
   'gke --image i --topology 0x4 TRAIN': 'is not like 4x4',
-  'gke --image i --chips 8 TRAIN': '--chips 8 does not go with 4x4: hosts have 4 chips',
+  'gke --image i --chips 8 TRAIN': '--chips 8 does not go with 4x4 of tpu-v5-lite-podslice: hosts',
+  'gke --image i --chips 8 --accelerator tpu-v5p-slice --topology 2x2x2 TRAIN': 'does not go with',
   'gke --image i --accelerator v5e TRAIN': 'v5e is not known; use tpu-',
   'gke --image i --accelerator tpu-v4-podslice TRAIN': 'of 3 sides',
   "gke --image i --claim 'C d' TRAIN": 'C d is no name of a volume claim',
@@ -372,8 +373,8 @@ def test_each_ending_says_what_is_billed_and_which_worker_failed(failure, gcloud
   assert out.stderr.splitlines()[-1] == last
   assert out.stderr.count('error: ') == (status != 0)
   # What it says to type is taken as it stands.
-  for line in re.findall(r'launch/tpu [a-z]+ pod(?: --[a-z]+[ =]\S+)+', last):
-    assert 'pod' in launch(*shlex.split(line), '--dry-run', **env).stderr
+  for line in re.findall(r'launch/tpu [a-z]+ pod(?: --[a-z]+[ =][^\s,;]+)+', out.stderr):
+    launch(*shlex.split(line), '--dry-run', **env)  # or it fails
 
 
 def test_workers_are_shown_in_their_order(gcloud):
@@ -605,6 +606,10 @@ def test_the_run_is_found_and_not_the_shell_that_asks(gcloud, tmp_path):
   assert worker(ready, 1) == 'error: setup first'  # it has failed midway
   (home / 'bert_jax' / '.venv' / 'installed').touch()
   assert not worker(ready)
+  (home / 'bert_jax.tgz').touch()  # copied anew, and not installed
+  os.utime(home / 'bert_jax.tgz', (time.time() + 9,) * 2)
+  assert worker(ready, 1) == 'error: setup first'
+  os.utime(home / 'bert_jax.tgz', (time.time() - 9,) * 2)
   (home / 'bert_jax' / 'bert_jax').mkdir()
   (home / 'bert_jax' / 'bert_jax' / 'train.py').write_text('import time; time.sleep(60)')
   (home / 'bert_jax' / 'run.log').touch()
@@ -636,7 +641,7 @@ def test_packages_arrive_as_words(gcloud, tmp_path):
   words = (home / 'words').read_text().splitlines()
   assert words[-4:] == ['jax[tpu]', 'gcsfs>=2024.12', 'jieba>=0.42', 'pkg[all]']
   assert not list(home.rglob('*0.42*'))
-  assert (mark := home / 'bert_jax/.venv/installed').exists()
+  (mark := home / 'bert_jax/.venv/installed').unlink()  # it was made
   program(home / 'bert_jax/.venv/bin/python', 'exit 1')
   assert subprocess.run(install, cwd=home, env=env).returncode and not mark.exists()
 
@@ -679,6 +684,7 @@ def test_a_stop_that_was_asked_for_is_no_signal_to_name(number, tmp_path):
     env=os.environ | {'PYTHON': str(tmp_path / 'python')},
     stderr=subprocess.PIPE,
     text=True,
+    preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # as not under nohup
   )
   while not (tmp_path / 'up').exists():
     time.sleep(0.05)
@@ -787,14 +793,16 @@ def test_it_waits_longer_each_time_and_for_what_the_first_host_says(tmp_path):
   assert slept(attempt(tmp_path / 'w', 'exit 1', **env)) == []
 
 
-def test_a_signal_goes_on_to_the_run(tmp_path):
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_goes_on_to_the_run(number, tmp_path):
   script = 'trap "exit 130" TERM; touch "$2/up"; for i in $(seq 300); do sleep 0.1; done'
   (tmp_path / 'w').mkdir()
   words = ['bash', '-c', script, 'x', '--workdir', str(tmp_path / 'w')]
-  process = subprocess.Popen(['bash', 'launch/attempt', '--again', *words])
+  usual = lambda: signal.signal(number, signal.SIG_DFL)  # as not under nohup
+  process = subprocess.Popen(['bash', 'launch/attempt', '--again', *words], preexec_fn=usual)
   while not (tmp_path / 'w' / 'up').exists():
     time.sleep(0.05)
-  process.terminate()
+  process.send_signal(number)
   assert process.wait(timeout=20) == 130
 
 

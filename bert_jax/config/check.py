@@ -27,13 +27,11 @@ OURS = tuple(TASKS)  # the families of this package
 
 def fields(objective: str) -> dict[str, Field]:
   if objective not in TASKS:
-    known = (
-      f'{", ".join(TASKS)}; a new one needs a line in bert_jax/tasks/__init__.py, or config.add'
+    known = f'{", ".join(TASKS)}; a new one needs a line in bert_jax/tasks/__init__.py'
+    own = 'One of a notebook is known there alone: use bert_jax.tools.replay.replay(W) in it'
+    raise InputError(
+      f'objective {objective!r} is not known; there are {known}, or config.add. {own}.'
     )
-    where = (
-      "a notebook's own is known there alone, where bert_jax.tools.replay.replay(W) works, too"
-    )
-    raise InputError(f'objective {objective!r} is not known; there are {known} ({where}).')
   return {**SHARED, **TASKS[objective].fields}
 
 

@@ -110,9 +110,11 @@ def override(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
     set_field(config, name, _parse(f'config.{name}', text, ALL[name].type))
   needed = fields(config.objective) if 'objective' in given and config.objective in TASKS else ()
   if lacks := [name for name in needed if name not in flatten(config)]:
-    advice = 'name one whose config file sets it, as configs/pretrain.py:objective=NAME does'
     fault = f'objective {config.objective} has fields that this config lacks ({lacks[0]})'
-    raise InputError(f'{fault}; {advice}, and in a sweep --vary :objective=NAME,NAME.')
+    advice = (
+      'choose it in a config file that knows it, such as configs/pretrain.py:objective=electra'
+    )
+    raise InputError(f'{fault}; {advice} (in a sweep --vary :objective=mlm_nsp,electra).')
   if 'epochs' in given and 'min_steps' not in given:
     config.min_steps = 0
   for length, other in (('steps', 'epochs'), ('epochs', 'steps')):

@@ -249,7 +249,7 @@ def test_a_field_that_is_missing_or_unread_is_named(change, sentence):
 
 
 def test_an_objective_with_fields_of_its_own_is_for_the_config_file():
-  with refused('electra has fields that this config lacks .*configs/pretrain.py:objective=NAME'):
+  with refused('electra has fields that this config lacks .*configs/pretrain.py:objective=electra'):
     config.load('configs/pretrain.py:size=tiny', ['--config.objective=electra'])
   with refused("'elctra'; use one of"):
     config.load('configs/pretrain.py:size=tiny', ['--config.objective=elctra'])

@@ -325,7 +325,9 @@ def test_what_does_not_fit_is_an_error_that_names_what_does(others, monkeypatch,
   with pytest.raises(SystemExit) as end:
     preflight.main(['--config', 'configs/pretrain.py:size=tiny', '--price', '1.5', *where])
   out, err = capsys.readouterr()
-  assert re.search(r'v5e-16: yes, 19.0 of 17.0 GB; a step of 100.0 ms, .*; \$13.50 on demand', out)
+  assert re.search(
+    r'v5e-16: with this: yes, 19.0 of 17.0 GB; a step of 100.0 ms, .*; \$13.50 on demand', out
+  )
   assert end.value.code == 2 and 'v5e-16 DOES NOT FIT; now it is searched what does' in err
   assert 'error: the config was not seen to fit as it is; what to do is said above.' in err
   assert 'v5e-16: python -m bert_jax.train --config configs/pretrain.py:size=tiny' in out

@@ -94,7 +94,7 @@ def compiled(
     log.warning('%s DOES NOT FIT; now it is searched what does', topology)
   if args.best or not report['fits']:
     best = estimate.fastest(args.config, overrides, config, devices, attempt)
-    speed = [costs.line(best | costs.cost(best, rate))] * best['fits']
+    speed = ['with this: ' + costs.line(best | costs.cost(best, rate))] * best['fits']
     yield best if args.best else report | {'notes': [*best['notes'], *speed]}
 
 

@@ -10,7 +10,7 @@ import json
 import re
 import shlex
 from collections.abc import Mapping
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -221,9 +221,9 @@ def _command(argv):
   """The command line of a run as a user types it."""
   _, found, inside = f'/{argv[0]}'.rpartition('/bert_jax/')  # of python -m, the path of the module
   module = inside.removesuffix('.py').removesuffix('/__main__').replace('/', '.')
-  if 'ipykernel' in argv[0]:
+  if 'kernel_launcher' in argv[0]:
     return '# cells of a notebook'
-  is_module = found and re.fullmatch(r'[a-z_]+(\.[a-z_]+)*', module)  # no script of a clone's .venv
+  is_module = found and Path(__file__).parents[1].joinpath(inside).is_file()  # of this package
   start = f'python -m bert_jax.{module}' if is_module else PurePosixPath(inside).name
   return f'{start} {shlex.join(without_places(argv[1:]))}'
 

@@ -51,7 +51,7 @@ class Model:
   Each method (model.pyi lists them) takes a list, a generator or a DataFrame, and the options of
   its Prediction. It returns one answer for each element, or a DataFrame of what the command line
   prints for each row (of one without an answer its `error`), found by the columns of its fields:
-  in the order of the rows and with their index, so df.join(answers, rsuffix='_answer') is right.
+  in the order of the rows and with their index.
 
   source: a run's workdir, a Hugging Face folder, or a trained.Trained. which: 'latest', 'best' or a
   step of a run. dtype: of matrix products and their weights, 'float32' or 'bfloat16'; '': as in its

@@ -139,7 +139,7 @@ def column(row: Row, name: str, where: str, advice: str = 'name one of these') -
 
 def _is_several(header):
   """Whether the only name of a header is likely several, between marks that are not known."""
-  return len(header) == 1 and not re.fullmatch(r'[\w ]+', header[0])
+  return len(header) == 1 and not re.fullmatch(r'[-\w .()/:]+', header[0])
 
 
 def with_nulls(row: Row) -> dict[str, str]:

@@ -145,8 +145,8 @@ def with_probes(run: Run) -> Run:
       at = read_object(path)
       found = {'probe_loss': at.inside('losses').inside('all').take('loss', float)}
       found['probe_pairs_accuracy'] = (pairs := at.inside('pairs')).take('accuracy', float)
-      if ties := pairs.take('ties', int, 0):  # which count as wrong
-        found['probe_pairs_ties'] = ties / pairs.take('pairs', int, ties)
+      if (ties := pairs.take('ties', int)) is not None:  # which count as wrong
+        found['probe_pairs_ties'] = ties / max(1, pairs.take('pairs', int, ties))
       best = max(at.inside('layers').take('accuracy', list, []), default=None)
       found['probe_tags_accuracy'] = best  # of the best layer
       known = {name: x for name, x in found.items() if x is not None}

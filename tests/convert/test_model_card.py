@@ -278,6 +278,8 @@ def test_a_card_says_of_which_of_two_labels_f1_is():
     ('/w/bert_jax/bert_jax/tools/sweep/__main__.py', 'python -m bert_jax.tools.sweep -a b'),
     ('/w/bert_jax/.venv/bin/pytest', 'pytest -a b'),
     ('/w/bert_jax/.venv/lib/site-packages/ipykernel_launcher.py', '# cells of a notebook'),
+    ('/usr/lib/colab_kernel_launcher.py', '# cells of a notebook'),
+    ('/w/bert_jax/launch/mine.py', 'mine.py -a b'),
     ('mine.py', 'mine.py -a b'),
   ],
 )

@@ -207,7 +207,7 @@ def _gold(label, choices, columns=()):
   """The right choice as in _checked, from its number, column, letter or text."""
   label, number = (label or '').strip().removesuffix('.0'), len(choices)
   for known in ([*map(str, range(number))], columns, 'ABCDEFGHIJ'[:number], choices):
-    if label in [*known]:
+    if label and label in [*known]:
       return [*known].index(label)
   return None if says_no_label(label) else label
 

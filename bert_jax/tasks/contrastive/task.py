@@ -114,7 +114,7 @@ class Judged(Scored):
   def __init__(
     self, config: ConfigDict, tokenizer: Tokenizer, items: list[Item], problems: Problems
   ):
-    self.items_read, self.scored = items, is_scored(config, 'eval')
+    self.items_read, self.has_scores = items, is_scored(config, 'eval')
     self.temperature, self.normalize = config.contrastive.temperature, config.contrastive.normalize
     self.endings, room = endings(config), labelled.limit(config) - sum(tokenizer.ends)
     distinct = list(dict.fromkeys(x for item in items for x in item.texts if x))
@@ -132,10 +132,12 @@ class Judged(Scored):
     parts, shape = [(ids[:room],) for ids in self.read], labelled.shape(config)
     super().__init__(tokenizer, parts, per_example=of_text, ends=tokenizer.ends, **shape)
     self.size = len(items)
+    if self.has_scores:
+      self.scored = sum(item.score is not None for item in items)
     facts = (repr((item.texts, item.score)) for item in items)
     self.fingerprint = digest_of([self.fingerprint, *facts])
     chance: dict[str, float] = dict.fromkeys(('pearson', 'spearman'), 0)
-    if not self.scored:
+    if not self.has_scores:
       candidates = len({self.number[text] for item in items for text in item.texts[1:] if text})
       chance = {f'recall_at_{k}': min(1, k / candidates) for k in DEPTHS}
       chance['mrr'] = float(np.mean(1 / np.arange(1, 1 + candidates)))
@@ -149,7 +151,7 @@ class Judged(Scored):
     items = [item for item in self.items_read if all(x in rows for x in item.texts if x)]
     lengths = [sum(len(self.read[self.number[x]]) for x in item.texts[:2] if x) for item in items]
     out = [{'id': x.id, 'where': x.where, 'length': n} for x, n in zip(items, lengths)]
-    add = self._add_similarities if self.scored else self._add_ranks
+    add = self._add_similarities if self.has_scores else self._add_ranks
     for end, width in self.endings.items():
       part = vectors[:, :width].astype(np.float32)
       if self.normalize:
@@ -192,7 +194,7 @@ class Judged(Scored):
   def scores(self, answers: list[dict]) -> dict[str, float]:
     out = {}
     for end in self.endings:
-      if not self.scored:
+      if not self.has_scores:
         ranks = np.array([answer[f'rank{end}'] for answer in answers])
         out |= {f'recall_at_{k}{end}': float(np.mean(ranks <= k)) for k in DEPTHS}
         out[f'mrr{end}'] = float(np.mean(1 / ranks))

@@ -29,7 +29,8 @@ def table(reports: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def line(report: Mapping[str, Any]) -> str:
-  """A report in short: whether it fits, and if so how fast a step is, and with `cost` dollars."""
+  """A report in short: whether it fits; if so how fast a step is and, with what `cost` gives, its
+  price."""
   fits, step, mfu, alone = _speed(report)
   speed = f'; a step of {step} ms, MFU {mfu} (of computing alone {alone})'
   if report.get('dollars'):

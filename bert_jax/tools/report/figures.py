@@ -145,7 +145,7 @@ def headline(panel: Panel, metric: str) -> str:
     return ''
   most, label = max(differing, key=lambda pair: abs(pair[0].mean))
   tested = 'not tested' if most.corrected is None else f'p = {most.corrected:.2g}, corrected'
-  among = ', of the arms that learned' * (len(sound) < len(rows))
+  among = ', of the arms that learned' * (len(sound) < sum(bool(row.values) for row in rows))
   return f'{label} differs most from {panel.baseline}{among}: {most.mean:+.4f} ({tested}). '
 
 
@@ -161,8 +161,11 @@ def widest(panel: Panel, metric: str, lengths: Sequence[str]) -> str:
 
 def left_out(panel: Panel, figure: 'Figure') -> str:
   """A sentence on the arms that beat no guess, if a part of their curves is beyond the limits."""
-  values = [(axis.get_ylim(), y) for axis in figure.axes for x in axis.lines for y in x.get_ydata()]
-  is_cut = any(not low <= y <= high for (low, high), y in values)
+  curves = [
+    (x, axis) for axis in figure.axes for x in axis.lines if x.get_transform() == axis.transData
+  ]
+  values = [(axis.get_ylim(), y) for x, axis in curves for y in x.get_ydata()]
+  is_cut = any(y < low or y > high for (low, high), y in values)
   lost = '; '.join(panel.lost())
   return f' What is far from the others is not shown of {lost}.' if lost and is_cut else ''
 

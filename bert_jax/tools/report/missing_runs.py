@@ -109,11 +109,13 @@ def remarks_on(
   together = collections.defaultdict(list)
   for run in (run for run in runs if run.path in status):
     arm, folder = arms.get(run.path), run.path.parent
-    name = f'{run.fields["objective"]}: {arm.label}' if arm else str(run.path)
-    together[name, folder, status[run.path]].append(run)
-  out, several = [], len({folder for _, folder, _ in together}) > 1
-  for (name, folder, why), some in together.items():
-    name += f' in {words.get(folder.name, folder.name)}' * (several and some[0].path in arms)
+    called = words.get(folder.name, folder.name)
+    own = arm.label.removesuffix(f' ({called})') if arm else ''
+    name = f'{run.fields["objective"]}: {own}' if arm else str(run.path)
+    together[name, called, status[run.path]].append(run)
+  out, several = [], len({called for _, called, _ in together}) > 1
+  for (name, called, why), some in together.items():
+    name += f' in {called}' * (several and some[0].path in arms)
     seeds = ', '.join(str(run.fields.get('seed', 0)) for run in some)
     out.append(f'{name}, seeds {seeds}: {why}' if some[1:] else f'{some[0].path}: {why}')
   return out

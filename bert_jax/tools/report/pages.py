@@ -200,7 +200,7 @@ def latex(report: Report) -> str:
     every = tables.overview(report, notes := [])
     notes += filter(None, [every.dashes])
     notes += (
-      f'{panel.sweep or panel.learned}: {x}'
+      f'{panel.learned}{f" ({panel.sweep})" * bool(panel.sweep)}: {x}'
       for panel in report.panels
       for x in tables.absent(panel)
     )

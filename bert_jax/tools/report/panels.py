@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from bert_jax.errors import InputError, suggestion
 from bert_jax.files import Path
-from bert_jax.metrics import LOSSES, Level, own_levels
+from bert_jax.metrics import CROSS_ENTROPIES, LOSSES, Level, own_levels
 from bert_jax.tasks import TASKS
 from bert_jax.tools.report import arms as report_arms
 from bert_jax.tools.report import missing_runs
@@ -89,7 +89,7 @@ class Panel:
   def named(self, metric: str) -> str:
     """What a metric is called; a loss is called so, or, with a unigram baseline, is in nats."""
     level, name = self.level(metric), self.words.get(metric, metric)
-    if not level or not level.kind.startswith(LOSSES):
+    if not level or not level.kind.startswith(CROSS_ENTROPIES):
       return name
     return f'{name}, {"nats" if level.kind.startswith("unigram") else "loss"}'
 
@@ -185,7 +185,7 @@ def report(
     there = ', '.join(names) or 'none yet'
     raise InputError(f'no run has an evaluated {metric or "metric"}; there are {there}.')
   labels = [label for _, of_arms in fields.values() for label in of_arms]
-  for text in sorted(unused):
+  for text in sorted(unused)[:1]:
     _refuse(text, [*labels, *sorted(columns)], called | columns, *text.rpartition('=')[::2])
   if baseline and baseline not in called:
     _refuse(baseline, labels, called | columns)
@@ -259,7 +259,7 @@ def panels_of(
     names.sort(key=lambda name: name != first)
     label = chosen[way]
     ordered = sorted(ways[way], key=lambda arm: arm.label != label)  # the baseline first
-    is_beside = lambda other, some=ways[way]: not _is_other_task(some, other)
+    is_beside = lambda other, some=ways[way]: not _is_other_task(some, other, words)
     same = {x: arms for x, arms in ways.items() if x == way or is_beside(arms)}
     several += len(same) > 1
     told = report_arms.described(way, same)
@@ -270,14 +270,15 @@ def panels_of(
   return out
 
 
-def _is_other_task(arms, others):
-  """Whether arms are of another task of labelled examples than others, put beside it on purpose: in
-  other folders, and evaluated on other files."""
+def _is_other_task(arms, others, words):
+  """Whether arms are likely of another task of labelled examples than others: in folders of other
+  names, and evaluated on files of other names."""
   runs, beside = ([run for arm in some for run in arm.runs] for some in (arms, others))
   if any(run.config is None or TASKS[run.config.objective].reads_corpus for run in runs):
     return False
-  folders = lambda some: {run.path.parent for run in some}
-  data = lambda some: {run.fields['data.eval'] or run.fields['data.train'] for run in some}
+  folders = lambda some: {*report_arms.sweeps_of(some, words).split(', ')}
+  path = lambda run: run.fields['data.eval'] or run.fields['data.train']
+  data = lambda some: {str(path(run)).rpartition('/')[2] for run in some}
   return all(of(runs).isdisjoint(of(beside)) for of in (folders, data))
 
 

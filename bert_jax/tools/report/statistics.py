@@ -56,8 +56,8 @@ def interval(
   values: Sequence[float], step: float = 0.0, metric: str = '', beside: Sequence[str] = ()
 ) -> tuple[float, float] | None:
   """The 95 % interval of the mean of numbers rounded to a step; None for fewer than FEWEST, or
-  if they are all the same without a step. metric:
-  their name, by which an interval of scores lies within their range. beside: see top_of."""
+  if they are all the same without a step. metric: their name, by which an interval of scores lies
+  within their range. beside: see top_of."""
   n = len(values)
   if n < FEWEST:
     return None

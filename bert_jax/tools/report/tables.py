@@ -137,6 +137,8 @@ def untested(panel: Panel) -> Iterator[str]:
     yield f'Collapsed runs (one answer for every example) are in all means, and in all tests{but}.'
   if few := [row for row in rows if 0 < len(row.values) < FEWEST]:
     yield f'No interval and no test of fewer than {FEWEST} seeds: {named(few)}.'
+  if alike := [row for row in rows if len(row.values) >= FEWEST and not row.interval]:
+    yield f'No interval where all seeds have the same: {named(alike)}.'
   if none := [row for row in rows if not row.values]:
     yield f'Without this number, or it is not finite: {named(none)}.'
   if not panel.baseline and len(rows) > 1:

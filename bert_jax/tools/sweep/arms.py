@@ -153,14 +153,16 @@ def arms_of(
   changes = [change for axis in axes for arm in axis for change in arm.items()]
   twice = [name for arm in listed.values() for name in arm if name in dict(changes)]
   ranges = [value for _, value in changes if RANGE.fullmatch(value)]
-  if twice and baseline is None:  # else a value replaces that of the first arm
+  if twice and (baseline is None or before or draws):  # else a value replaces that of the first arm
     adds = '' if before else '; --baseline "" makes each value an arm beside these'
     fault = f'{twice[0]} is set by {source} and by --vary; drop one, or choose by --arms'
     raise InputError(f'{fault}{adds}.')
   if ranges and not draws:
     raise InputError(f'{ranges[0]} is a range, for a random search; add --random 20.')
   names = [name for axis in axes for name in axis[0]]
-  if baseline is None and (again := [name for name in names if names.count(name) > 1]):
+  if (baseline is None or before or draws) and (
+    again := [name for name in names if names.count(name) > 1]
+  ):
     one = f'write its values as one, --vary {again[0]}=V1,V2'
     raise InputError(f'{again[0]} is in several --vary, whose combinations set it once; {one}.')
   _check_number(draws or math.prod(map(len, axes)), '--random' if draws else '--vary')

@@ -88,7 +88,7 @@ def records(
       elif kind in SUFFIXES:
         rows = _jsonl(path, numbered, counts, wrong)
       else:
-        raise InputError(f'{path} is no table by its name; save it as .csv, .jsonl or .parquet')
+        raise InputError(f'{path} is no table by its name; name it .csv, .tsv, .jsonl or .parquet')
       for number, row in rows:
         yield f'{path.name}:{number}', row
 

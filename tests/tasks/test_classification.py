@@ -354,6 +354,17 @@ def test_train_examples_takes_the_same_few_for_every_seed(tmp_path, vocab, token
   assert len(rows(few, split='eval')) == 10 and one.fingerprint != rows().fingerprint
 
 
+def test_an_evaluation_without_the_column_of_labels_names_it(tmp_path, vocab, tokenizer, caplog):
+  caplog.set_level('INFO', 'bert_jax')
+  train = jsonl(tmp_path / 'a.jsonl', *({'sentence': x, 'label': x} for x in 'abab'))
+  rows = {'sentence': 'a', 'team': 'a'}, {'sentence': 'b', 'team': 'b'}
+  dev = jsonl(tmp_path / 'b.jsonl', *rows, {'sentence': 'a', 'label': None})
+  config = classification.resolve(finetune(vocab, train, evaluation=dev))
+  assert source_of(config, tokenizer).scored == 0
+  assert "2 without a column 'label' of labels (predicted, not scored)" in caplog.text
+  assert '1 without a label (predicted, not scored)' in caplog.text
+
+
 def test_a_wrong_separator_and_a_wrong_column_of_labels_are_told(tmp_path, vocab, tokenizer):
   rows = [{'sentence': word, 'team': x} for word, x in zip(WORDS, ('a;b', 'b', 'a|b'))]
   train = jsonl(

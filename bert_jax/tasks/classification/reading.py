@@ -137,7 +137,9 @@ def _read(config, split, problems):
       if label is None:
         names = [x for x in (*row, *row.no_text) if not x.startswith('__index_level_')]  # pandas'
         fault = f'it has no label in column {label_column!r} of {listed(names)}'
-        if problems.lacks('a label', where, split, f'{fault}; name another with {FIELDS}'):
+        is_there = there or first_of(row.no_text, label_column)
+        what = 'a label' if is_there else f'a column {label_column!r} of labels'
+        if problems.lacks(what, where, split, f'{fault}; name another with {FIELDS}'):
           continue
       if label == ():
         problems.note('with none of the labels (kept)', where)

@@ -274,7 +274,8 @@ def _without_strangers(run: Run, faults: list[str]) -> Run:
       than = f'another run than {name}, by the evaluation at step {step}'
       faults.append(f'{folder / METRICS} is of {than}: left out')
       return replace(run, points=())
-    if values and not lines and run.points and name == SUMMARY:
+    there = run.points or (files.exists(folder / METRICS) and not faults)
+    if values and not lines and there and name == SUMMARY:
       faults.append(f'{folder / METRICS} lacks the evaluation at step {step} that {SUMMARY} has')
   checked = (files.read_bytes(folder / METRICS) or b'')[: run.summary.bytes]
   is_said = not run.points or any('lines that are damaged' in fault for fault in faults)

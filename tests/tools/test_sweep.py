@@ -28,7 +28,7 @@ from bert_jax.timeline import Moment
 from bert_jax.tools.preflight.estimate import objective_of
 from bert_jax.tools.sweep import __main__ as sweep
 from bert_jax.tools.sweep import arms as sweep_grid
-from bert_jax.tools.sweep import child, plan
+from bert_jax.tools.sweep import child, draws, plan
 from bert_jax.tools.sweep import jobs as sweep_jobs
 from bert_jax.workdir import contents, lock, records
 from bert_jax.workdir.recorded import Facts, Outcome, Point, Run, Split
@@ -78,7 +78,7 @@ SEEDS = {'3': (0, 1, 2), '5,6,9': (5, 6, 9), '7,': (7,), '5-7': (5, 6, 7), '2026
 
 def test_seeds_are_a_number_or_a_list():
   for text, seeds in SEEDS.items():
-    assert sweep_grid.seeds_of(text) == seeds
+    assert draws.seeds_of(text) == seeds
   # The last one is long, and said to be none at once.
   for text in (
     '0',
@@ -93,15 +93,15 @@ def test_seeds_are_a_number_or_a_list():
     '123456789 ' * 9 + ';',
   ):
     with pytest.raises(InputError, match='--seeds is .* give how many, or a list such as 5,6,9'):
-      sweep_grid.seeds_of(text)
+      draws.seeds_of(text)
 
 
 def test_a_sweep_of_millions_of_runs_is_a_slip():
   for seeds in ('20261125', '0-99999999'):
     with pytest.raises(InputError, match='--seeds .*one seed is named by a comma'):
-      sweep_grid.seeds_of(seeds)
+      draws.seeds_of(seeds)
   with pytest.raises(InputError, match='--seeds is'):
-    sweep_grid.seeds_of('0-' + '9' * 40)
+    draws.seeds_of('0-' + '9' * 40)
   with pytest.raises(InputError, match='10,000; give fewer'):
     runs_of([f'a={",".join(map(str, range(200)))}'], range(100))
   with pytest.raises(InputError, match='--vary: these are 1,000,000,000,000 runs'):
@@ -452,6 +452,8 @@ def test_runs_start_from_those_of_another_sweep(tmp_path, capsys):
     InputError, match='--from has other arms; drop one, or name one of these: "a.b'
   ):
     sweep_grid.arms_of(spec, ['steps=5,6'], '', before=str(root))
+  with pytest.raises(InputError, match='ablations.py:layer_decay has arms of its own'):
+    sweep_grid.arms_of('configs/ablations.py:layer_decay', [], before=str(root))
   for content in ('{"runs": 3}', '{}', '{'):
     (root / 'sweep.json').write_text(content)
     for before in (root, tmp_path / 'none'):
@@ -602,7 +604,8 @@ def test_what_is_trained_already_is_no_time_left(length, steps, tmp_path, capsys
     checkpoint_at(tmp_path / f'seed={seed}', saved)
     if saved == 350:  # it is damaged, so the run goes on from the one before it
       (tmp_path / f'seed={seed}' / 'checkpoints' / '350' / 'meta' / 'metadata').write_text('{}')
-    (tmp_path / f'seed={seed}' / 'summary.json').write_text('{"steps": 400}')
+    summary = {'steps': 400, 'seconds': {'setup': 200.0}}  # which it spends again
+    (tmp_path / f'seed={seed}' / 'summary.json').write_text(json.dumps(summary))
   monkeypatch.setattr(sweep, 'times', lambda *_: (dict.fromkeys(names, 1000.0), 'known'))
   ended = lambda _, run, *faults: Outcome('done' if run.folder == 'seed=3' else '')
   monkeypatch.setattr(sweep_jobs, 'state_of', ended)
@@ -610,11 +613,11 @@ def test_what_is_trained_already_is_no_time_left(length, steps, tmp_path, capsys
   said = [re.split(' {2,}', line) for line in capsys.readouterr().out.splitlines()]
   assert said[1:5] == [
     ['seed=0', f'0 of {steps}', '17 min', '-'],
-    ['seed=1', '300 of 400', '4 min', 'begun'],
+    ['seed=1', '300 of 400', '7 min', 'begun'],
     ['seed=2', f'0 of {steps}', '17 min', '-'],
     ['seed=3', '400 of 400', '0 s', 'done'],
   ]
-  assert said[5] == ['4 runs; time left: 19 min with --jobs 2 (known)']
+  assert said[5] == ['4 runs; time left: 20 min with --jobs 2 (known)']
 
 
 def test_the_expected_time_counts_starts_epochs_and_evaluations(monkeypatch, tmp_path):

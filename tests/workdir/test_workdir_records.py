@@ -240,7 +240,7 @@ damage('metrics.jsonl', '', missing=missing)
 damage('metrics.jsonl', 'are left out, 1; the first is line 7', cut=adding('{"step": 25, "spl'))
 damage('metrics.jsonl', 'left out, 3; the first is line 7', types=adding(*wrong_types))
 damage('metrics.jsonl', "line 7: mlm is 'low'", value=adding(low))
-damage('metrics.jsonl', 'lacks the evaluation at step 20', half=half)
+damage('metrics.jsonl', 'lacks the evaluation at step 20', half=half, empty='')
 damage('metrics.jsonl', 'is of another run', 'points', another=taken)
 damage('metrics.jsonl', 'another run than summary', 'points', alone=without_checkpoints)
 META = 'checkpoints/20/meta/metadata'

@@ -108,7 +108,10 @@ def show(runs: Sequence[Run], root: Path, processes: int) -> None:
     saved = max(there.checkpoints, default=0)
     state = sweep_jobs.state_of(root, run, faults).state or ('begun' if saved else '-')
     last = run.config.steps or there.summary.steps
-    each = seconds.get(run.folder, math.nan) * (1 - min(1, saved / last) if last else 1)
+    each = seconds.get(run.folder, math.nan)
+    if saved and last:  # one that goes on spends the seconds of its start again
+      again = sweep_jobs.so_far(root / run.folder)[2].get('setup', 0.0)
+      each -= (each - min(again, each)) * min(1, saved / last)
     each = 0.0 if state == 'done' else each
     left += each
     shown = sweep_jobs.duration(each)

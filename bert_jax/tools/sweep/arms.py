@@ -15,11 +15,10 @@ from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
 from bert_jax.errors import InputError, log, quoted, suggestion
-from bert_jax.tools.sweep.draws import RANGE, drawn
+from bert_jax.tools.sweep.draws import RANGE, check_number, drawn
 from bert_jax.workdir import records
 
 Arm = dict[str, str]
-MOST_RUNS = 10_000  # of a sweep
 LONGEST = 200  # bytes in the name of an arm; file systems take 255
 # A quotation, which begins where a value does, or the beginning of one.
 QUOTATION = re.compile(r"""((?:^|[=,;:([{])\s*)(['"]).*?\2""")
@@ -147,7 +146,11 @@ def arms_of(
   'a,b', arms of the file or of --from; '': all."""
   axes = [axis_of(text) for text in vary]
   source = '--from' if before else 'sweep() of the config file'
-  every, first = arms_before(before) if before else (arms_of_file(spec), '')
+  of_file = arms_of_file(spec)
+  if before and of_file:
+    fault = f'{spec} has arms of its own, such as {[*of_file][-1]}, and --from has others'
+    raise InputError(f'{fault}; use a file without, such as configs/finetune.py, and --vary.')
+  every, first = arms_before(before) if before else (of_file, '')
   listed = chosen(every, only, source)
   first = first if before and not only else next(iter(listed), '')
   changes = [change for axis in axes for arm in axis for change in arm.items()]
@@ -165,7 +168,7 @@ def arms_of(
   ):
     one = f'write its values as one, --vary {again[0]}=V1,V2'
     raise InputError(f'{again[0]} is in several --vary, whose combinations set it once; {one}.')
-  _check_number(draws or math.prod(map(len, axes)), '--random' if draws else '--vary')
+  check_number(draws or math.prod(map(len, axes)), '--random' if draws else '--vary')
   if draws and not axes:
     raise InputError('--random draws from --vary, which is missing.')
   is_whole = not twice and len(set(names)) == len(names)
@@ -270,7 +273,7 @@ def runs_of(
     if all(name in arm for arm in arms.values()):
       advice = f'--config.{name} changes nothing; drop it, or choose by --vary or --arms'
       raise InputError(f'every arm sets {name}, so that {advice}.')
-  _check_number(len(arms) * len(seeds), f'{len(arms):,} arms and {len(seeds):,} seeds')
+  check_number(len(arms) * len(seeds), f'{len(arms):,} arms and {len(seeds):,} seeds')
   out = []
   for name, arm in arms.items():
     for seed in map(str, seeds):
@@ -282,21 +285,3 @@ def runs_of(
 
 def _joined(*names: str) -> str:
   return ','.join(name for name in names if name)
-
-
-def _check_number(runs, of):
-  if runs > MOST_RUNS:
-    raise InputError(f'{of}: these are {runs:,} runs, and a sweep has {MOST_RUNS:,}; give fewer.')
-
-
-def seeds_of(text: str) -> tuple[int, ...]:
-  """Parses seeds: '3' is 0, 1, 2; '5,6,9' and '5-7' name the seeds themselves."""
-  seeds = []
-  if match := re.fullmatch(r'\s*(?:(\d{1,18})-)?(\d{1,18})\s*', text, re.ASCII):
-    seeds = range(int(match[2])) if match[1] is None else range(int(match[1]), int(match[2]) + 1)
-  elif re.fullmatch(r'[\d\s,]*', text, re.ASCII) and not re.search(r'\d{19}', text):
-    seeds = [int(part) for part in re.findall(r'\d+', text)]
-  _check_number(len(seeds), f'--seeds {quoted(text)} (how many; one seed is named by a comma: 42,)')
-  if not seeds or len(set(seeds)) < len(seeds):
-    raise InputError(f'--seeds is {quoted(text)}; give how many, or a list such as 5,6,9 or 5-9.')
-  return tuple(seeds)

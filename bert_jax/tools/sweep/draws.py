@@ -1,11 +1,13 @@
-"""Draws the arms of a random search from the values of --vary, and numbers from ranges."""
+"""The numbers of a sweep: its seeds, how many runs, and what a random search draws from --vary."""
 
 import math
 import random
 import re
 from collections.abc import Sequence
 
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, quoted
+
+MOST_RUNS = 10_000  # of a sweep
 
 # The ranges of a random search: {how it is written: a number drawn by u from [0, 1)}.
 RANGES = {
@@ -32,3 +34,22 @@ def number_of(value: str, rng: random.Random) -> str:
     return str(RANGES[match[1]](float(match[2]), float(match[3]), rng.random()))
   except (ValueError, ZeroDivisionError, TypeError, OverflowError):
     raise InputError(f'{value} is no range of numbers; write log(1e-4,1e-2).') from None
+
+
+def check_number(runs: int, of: str) -> None:
+  """InputError if a sweep has no room for so many runs."""
+  if runs > MOST_RUNS:
+    raise InputError(f'{of}: these are {runs:,} runs, and a sweep has {MOST_RUNS:,}; give fewer.')
+
+
+def seeds_of(text: str) -> tuple[int, ...]:
+  """Parses seeds: '3' is 0, 1, 2; '5,6,9' and '5-7' name the seeds themselves."""
+  seeds = []
+  if match := re.fullmatch(r'\s*(?:(\d{1,18})-)?(\d{1,18})\s*', text, re.ASCII):
+    seeds = range(int(match[2])) if match[1] is None else range(int(match[1]), int(match[2]) + 1)
+  elif re.fullmatch(r'[\d\s,]*', text, re.ASCII) and not re.search(r'\d{19}', text):
+    seeds = [int(part) for part in re.findall(r'\d+', text)]
+  check_number(len(seeds), f'--seeds {quoted(text)} (how many; one seed is named by a comma: 42,)')
+  if not seeds or len(set(seeds)) < len(seeds):
+    raise InputError(f'--seeds is {quoted(text)}; give how many, or a list such as 5,6,9 or 5-9.')
+  return tuple(seeds)

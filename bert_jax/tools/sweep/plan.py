@@ -19,7 +19,7 @@ from bert_jax.tasks import TASKS
 from bert_jax.timeline import Moment
 from bert_jax.tools.report.arms import WITHOUT_EFFECT
 from bert_jax.tools.sweep import arms as sweep_arms
-from bert_jax.tools.sweep import jobs
+from bert_jax.tools.sweep import draws, jobs
 from bert_jax.tools.sweep.arms import Run
 from bert_jax.workdir import contents, records
 
@@ -37,7 +37,7 @@ def planned(args: argparse.Namespace, overrides: Sequence[str]) -> tuple[list[Ru
   spec, before = args.config, args.before
   search = args.baseline, args.random, args.random_seed
   grid, name = sweep_arms.arms_of(spec, args.vary, *search, before, overrides, args.arms)
-  runs = sweep_arms.runs_of(spec, grid, sweep_arms.seeds_of(args.seeds), overrides)
+  runs = sweep_arms.runs_of(spec, grid, draws.seeds_of(args.seeds), overrides)
   runs = distinct([load(run) for run in runs])
   if before and (sentence := unfinished_sources(runs)):
     if not args.print:

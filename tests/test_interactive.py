@@ -338,7 +338,7 @@ def test_a_record_of_a_notebook_is_known_as_ours_are(added, run):
   fields = {**ours.fields, 'mine.size': Field(3, 'a number', allowed='[1, 9]')}
   mine = dataclasses.replace(ours, name='mine', predictions=asked, fields=fields)
   spec, size = 'configs/finetune.py:task=sst2,objective=mine', '--config.mine.size=5'
-  with pytest.raises(InputError, match="'mine' is not known; .* or config.add .a notebook's"):
+  with pytest.raises(InputError, match="'mine' is not known; .* or config.add. One of a notebook"):
     config.load(spec, [size])
   assert config.add(mine) == 'mine' and config.load(spec, [size]).mine.size == 5
   with pytest.raises(InputError, match='config.mine.size is 0, outside'):

@@ -96,7 +96,7 @@ def test_a_vocabulary_of_roberta_makes_a_roberta(tmp_path, head, types):
 @pytest.mark.parametrize(
   'pooling, sentence',
   [
-    ('mean', 'of a model for classification only classifier, encoder is there'),
+    ('mean', 'only classifier, encoder is there, and Hugging Face has pooler'),
     ('pooled_mean', 'reads mean vectors, and Hugging Face.s Bert cls'),
   ],
 )

@@ -157,7 +157,7 @@ def curves_of(training: Sequence[Point], judge: str, baselines: Mapping[str, Lev
   tell it, its loss, by its name if it has a baseline, since it has the unit of that."""
   there = {name for point in training for name in point.values}
   losses = [name for name, x in baselines.items() if x.kind in LOSSES and name in there]
-  return [judge] if judge in there else [*[*losses, 'loss'][:1], judge]
+  return [judge] if judge in there else [next(iter(losses), 'loss'), judge]
 
 
 def headline(

@@ -127,8 +127,8 @@ def _read(config, split, problems):
       texts = tuple(values[: len(text_columns)])
       example_id = (values[len(text_columns)] if id_columns else '') or str(number)
       # With several labels a null says that there is none, as an empty cell of CSV does.
-      is_null = table.multi_label and first_of(row.no_text, label_column)
-      cell = row[there] if there else '' if is_null else None
+      null = first_of(row.no_text, label_column)
+      cell = row[there] if there else '' if null and table.multi_label else None
       label = None if cell is None else label_of(cell, table, row.delimiter, commas)
       if isinstance(label, float) and (how := decimal_number(cell or '', row.delimiter, commas)[1]):
         problems.note(how, where)
@@ -137,8 +137,7 @@ def _read(config, split, problems):
       if label is None:
         names = [x for x in (*row, *row.no_text) if not x.startswith('__index_level_')]  # pandas'
         fault = f'it has no label in column {label_column!r} of {listed(names)}'
-        is_there = there or first_of(row.no_text, label_column)
-        what = 'a label' if is_there else f'a column {label_column!r} of labels'
+        what = 'a label' if there or null else f'a column {label_column!r} of labels'
         if problems.lacks(what, where, split, f'{fault}; name another with {FIELDS}'):
           continue
       if label == ():

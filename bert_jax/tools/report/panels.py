@@ -185,7 +185,8 @@ def report(
     there = ', '.join(names) or 'none yet'
     raise InputError(f'no run has an evaluated {metric or "metric"}; there are {there}.')
   labels = [label for _, of_arms in fields.values() for label in of_arms]
-  for text in sorted(unused)[:1]:
+  if unused:
+    text = min(unused)
     _refuse(text, [*labels, *sorted(columns)], called | columns, *text.rpartition('=')[::2])
   if baseline and baseline not in called:
     _refuse(baseline, labels, called | columns)

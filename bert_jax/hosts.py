@@ -105,10 +105,10 @@ def join(seconds: int | None = None) -> None:
 def _losses_in_a_sentence() -> Iterator[None]:
   """A context for joining, after which a lost process ends this one with a sentence, also while it
   waits on its devices. Without a callback JAX's client would abort it under a C++ trace. With one
-  jaxlib 0.7 to 0.12 fails to convert its argument, which aborts too, but in two lines."""
-  global _lost  # Python must keep a reference, since C does not
+  jaxlib 0.7 to 0.12 fails to convert its argument, which C++ would say in two lines and abort."""
+  global _lost  # Python must keep references, since C does not
 
-  def lost(_: Any) -> None:
+  def lost(*_: Any) -> None:
     message = f'error: {who()} was aborted, for the reason above, or since another one {AGAIN}\n'
     os.write(2, message.encode())
     os._exit(Alone.code)
@@ -119,8 +119,10 @@ def _losses_in_a_sentence() -> Iterator[None]:
     yield
   finally:
     _jax.get_distributed_runtime_client = make
-  _lost = ctypes.CFUNCTYPE(None, ctypes.c_int)(lost)
-  ctypes.CDLL(None).signal(signal.SIGABRT, _lost)
+  _lost = ctypes.CFUNCTYPE(None, ctypes.c_int)(lost), ctypes.CFUNCTYPE(None)(lost)
+  ctypes.CDLL(None).signal(signal.SIGABRT, _lost[0])
+  with contextlib.suppress(OSError, AttributeError):  # where jaxlib's C++ is another
+    ctypes.CDLL('libstdc++.so.6')._ZSt13set_terminatePFvvE(_lost[1])  # std::set_terminate
 
 
 def who() -> str:

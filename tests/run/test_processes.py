@@ -217,6 +217,7 @@ time.sleep(60)
   assert code == hosts.Alone.code and 'stack trace' not in err
   said = 'error: process 0 of 2 was aborted, for the reason above, or since another one'
   assert f'\n{said} {hosts.AGAIN}\n' in err
+  assert 'terminate called' not in err
 
 
 @pytest.mark.slow

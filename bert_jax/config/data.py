@@ -17,7 +17,8 @@ FIELDS = affecting({'vocabulary'}, {
     'or table (elsewhere: eval_share, validation_file)',
     affects={'eval_rows'}),
   'data.seq_length': Field(128, 'tokens per row, [CLS] and [SEP] included (elsewhere: '
-    'max_seq_length, max_seq_len, sequence_length, block_size)', allowed='[8, inf)'),
+    'max_seq_length, max_seq_len, sequence_length, context_length, block_size)',
+    allowed='[8, inf)'),
   'data.examples_per_row': Field(1, 'the most examples packed into a row; 1: no packing',
     allowed='[1, inf)'),
   'data.text_encoding': Field('', 'of files that are not plainly UTF-8, such as cp1251; empty: as '

@@ -25,7 +25,8 @@ FIELDS = affecting({'schedule'}, {
     allowed='[0, inf)'),
   'optimizer.final_rate': Field(0.0, 'what a rate that falls to 0 falls to instead, as a share of '
     'the peak', allowed='[0, 1)', past=0.0),
-  'optimizer.beta1': Field(0.9, 'decay of the mean of gradients', allowed='[0, 1)'),
+  'optimizer.beta1': Field(0.9, 'decay of the mean of gradients (elsewhere: momentum)',
+    allowed='[0, 1)'),
   'optimizer.beta2': Field(0.999, 'decay of the mean of their squares', allowed='[0, 1)'),
   'optimizer.eps': Field(1e-6, 'added to the root of that', allowed='(0, inf)'),
   'optimizer.weight_decay': Field(0.01, 'of AdamW, times the learning rate', allowed='[0, inf)'),

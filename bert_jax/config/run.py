@@ -54,7 +54,7 @@ FIELDS = {
   'eval.seed': Field(0, 'the seed of the rows and masks that a run is evaluated on; -1: `seed`',
     allowed='[-1, 2147483647]', past=-1, affects={'evaluation'}),
   'eval.patience': Field(0, 'stop after this many evaluations without a better '
-    'checkpoint.best_metric; 0: never', allowed='[0, inf)'),
+    'checkpoint.best_metric; 0: never (elsewhere: early_stopping)', allowed='[0, inf)'),
 }) | affecting({'record'}, {
   'checkpoint.every': Field(10_000, 'steps between checkpoints; 0: only at the end',
     allowed='[0, inf)'),

@@ -315,7 +315,17 @@ def test_the_table_of_fields_names_every_field_of_every_objective():
   assert sum(line.startswith('task.format ') for line in lines) == len(of_task) > 1
 
 
-@pytest.mark.parametrize('word, name', [('Rate', 'learning_rate'), ('muon', 'optimizer.name')])
+WORDS = [
+  ('Rate', 'learning_rate'),
+  ('muon', 'optimizer.name'),
+  ('number of layers', 'model.num_hidden_layers'),
+  ('context length', 'data.seq_length'),
+  ('momentum', 'optimizer.beta1'),
+  ('early stopping', 'eval.patience'),
+]
+
+
+@pytest.mark.parametrize('word, name', WORDS)
 def test_a_word_finds_fields_by_their_names_choices_and_meanings(word, name):
   lines = [line for line in __main__.table(word).splitlines() if line[0] != ' ']
   assert any(name in line for line in lines) and len(lines) < 20

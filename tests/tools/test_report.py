@@ -393,6 +393,12 @@ def test_an_arm_of_several_sweeps_may_be_called_as_their_table_calls_it(tmp_path
     read('beta=0.8=x')
   with pytest.raises(InputError, match=r'OLD is beta1, .*; write --label beta1=0.8=NEW\.$'):
     read('beta1=0.8')  # the arm alone
+  # Of two folders with the same last name as many of those above are said as tell them apart.
+  shutil.copytree(tmp_path / 'T', tmp_path / 'more' / 'S')
+  read = lambda *renamed: report.read(*map(tmp_path.joinpath, ('S', 'more/S')), renamed=renamed)
+  here = f'{tmp_path.name}/S'
+  assert labels(read())[::3] == ['beta1=0.8 (more/S)', f'beta1=0.9 ({here})']
+  assert labels(read(f'{here}=here'))[::3] == ['beta1=0.8 (here)', 'beta1=0.9 (more/S)']
 
 
 def test_runs_judged_under_other_masks_are_named(tmp_path):

@@ -102,10 +102,18 @@ def described(way: frozenset, ways: Mapping[frozenset, Sequence[Arm]]) -> str:
   return '; '.join(f'{name}={" or ".join(each) or "none"}' for name, each in apart.items())
 
 
+def names_of_folders(runs: Iterable[Run]) -> dict[str, str]:
+  """{folder in which runs are: its name}, after the folders above it if others have that name."""
+  ends = lambda path: ['/'.join(path.parts[-n:]) for n in range(1, 1 + len(path.parts))]
+  every = dict.fromkeys(run.path.parent for run in runs)
+  counts = collections.Counter(end for path in every for end in ends(path))
+  name = lambda path: next((end for end in ends(path) if counts[end] == 1), str(path))
+  return {str(path): name(path) for path in every}
+
+
 def sweeps_of(runs: Iterable[Run], words: Mapping[str, str]) -> str:
-  """The folders in which runs are, 'S, S-sst2', by their names in `words` if these have them."""
-  names = {run.path.parent.name for run in runs}
-  return ', '.join(sorted(words.get(name, name) for name in names))
+  """The folders in which runs are, 'S, S-sst2', as `words` call them."""
+  return ', '.join(sorted({words[str(run.path.parent)] for run in runs}))
 
 
 def without_copies(runs: Sequence[Run]) -> tuple[list[Run], dict[Path, Path]]:

@@ -108,8 +108,7 @@ def remarks_on(
   {the folder of a sweep: what it is called instead}."""
   together = collections.defaultdict(list)
   for run in (run for run in runs if run.path in status):
-    arm, folder = arms.get(run.path), run.path.parent
-    called = words.get(folder.name, folder.name)
+    arm, called = arms.get(run.path), words[str(run.path.parent)]
     own = arm.label.removesuffix(f' ({called})') if arm else ''
     name = f'{run.fields["objective"]}: {own}' if arm else str(run.path)
     together[name, called, status[run.path]].append(run)

@@ -43,7 +43,7 @@ class Panel:
   metrics: list[str]  # the first one judges
   baseline: str  # the label of an arm, or ''
   evaluated_on: str  # how its evaluation differs from the other panels' of its task, or ''
-  words: Mapping[str, str]  # {a metric, or the folder of a sweep: what it is called instead}
+  words: Mapping[str, str]  # {a metric, or the path of a sweep's folder: what it is called}
   sweep: str = ''  # the folders of its runs, as they are called, if other panels have others
   # {label: (runs that are in no table, runs)} of arms that have some
   missing: Mapping[str, tuple[int, int]] = field(default_factory=dict)
@@ -154,8 +154,10 @@ def report(
   remarks = [*planned, *(x for x in remarks if not x.startswith(is_said))]
   panels, fields, arm_of = [], {}, {}
   words = {old: new for old, _, new in (text.rpartition('=') for text in renamed)}
-  columns = {*metrics_of(runs), *(run.path.parent.name for run in runs)}
+  places = report_arms.names_of_folders(runs)
+  columns = {*metrics_of(runs), *places.values()}
   unused = {text for text in renamed if text.rpartition('=')[0] not in columns}
+  words |= {path: words.get(name, name) for path, name in places.items()}
   called = set()  # by all names of all arms
   of = lambda run: run.fields['objective']
   for objective, some in itertools.groupby(sorted(counted, key=of), of):

@@ -22,6 +22,7 @@ from bert_jax.files import Path
 
 MARKS = {codecs.BOM_UTF32_LE: 'utf-32', codecs.BOM_UTF32_BE: 'utf-32'}
 MARKS |= {codecs.BOM_UTF16_LE: 'utf-16', codecs.BOM_UTF16_BE: 'utf-16'}  # UTF-32's begins so, too
+ZIP = b'PK\3\4'  # how a zip archive begins
 SAMPLE = 1 << 13  # bytes, of lines beyond ASCII, that an encoding is recognised from
 SAID = set()  # (folder, fact) of files, which are said once
 
@@ -233,6 +234,8 @@ def decoded(path: Path, numbered: Iterable[tuple[int, bytes]], counts: Counter) 
     if b'\0' in raw:
       where = f'line {number} has a NUL byte, {raw.index(0)} bytes in'
       advice = f'leave the file out, or name what it is (utf-16-le) in {FIELD}'
+      if raw.startswith(ZIP) and number == 1:
+        where, advice = 'it is a zip archive, as .xlsx of Excel are', 'save the sheet as CSV'
       raise InputError(f'{path} is not text: {where}; {advice}')
     counts['bytes'] += len(raw)
     invalid = counts['invalid_utf8_lines']

@@ -88,7 +88,8 @@ def records(
       elif kind in SUFFIXES:
         rows = _jsonl(path, numbered, counts, wrong)
       else:
-        raise InputError(f'{path} is no table by its name; name it .csv, .tsv, .jsonl or .parquet')
+        advice = 'save a sheet as CSV, or call a table .csv, .tsv, .jsonl or .parquet'
+        raise InputError(f'{path} is no table by its name; {advice}')
       for number, row in rows:
         yield f'{path.name}:{number}', row
 

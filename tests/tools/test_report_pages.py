@@ -736,6 +736,8 @@ def test_one_table_of_a_sweep_and_its_tasks_and_what_probes_found(
   labels = f'{arms[1]}=30 %', 'S-cola=CoLA', 'mlm=loss', 'classification_accuracy=accuracy'
   renamed = [word for label in labels for word in ('--label', label)]
   gone = str(tmp_path / 'S-sst')
+  planned['runs'][f'{arms[1]},seed=3'] = {'arm': arms[1]}
+  (tmp_path / 'S-sst2' / 'sweep.json').write_text(json.dumps(planned))
   report.main([*folders, gone, '--table', '--out', str(tmp_path / 'out'), *renamed])
   said, logged = capsys.readouterr()
   assert f'{gone} is no folder: left out' in logged
@@ -748,7 +750,11 @@ def test_one_table_of_a_sweep_and_its_tasks_and_what_probes_found(
     assert rows[1][n].startswith(f'{second + 0.02:.4f} ± 0.0200, p ')
   assert (tmp_path / 'out' / 'report.md').read_text().startswith('# S\n')
   for name in ('report.md', 'table.tex', 'report.html'):
-    assert all(x in (tmp_path / 'out' / name).read_text() for x in ('S-sst2', 'CoLA'))
+    text = (tmp_path / 'out' / name).read_text()
+    assert 'S-sst2' in text and 'CoLA' in text
+    # Below the table of all sweeps, as below its own.
+    assert text.count('have not ended are in no mean: 30') == 2
+  assert ' (S-sst2): Runs that failed or have not ended are in no mean: 30 % (1 of 4).' in said
   # In LaTeX a task and a p take a line each, so that the table is no wider than a page.
   latex = (tmp_path / 'out' / 'table.tex').read_text()
   two = lambda *x: rf'\begin{{tabular}}[t]{{@{{}}l@{{}}}}{x[0]} \\ {x[1]}\end{{tabular}}'

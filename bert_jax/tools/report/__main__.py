@@ -89,7 +89,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     report = read(*folders, metric=args.metric, **how)
     out = Path(args.out or next(x for x in folders if x.is_dir()) / 'report')
     every = tables.overview(report)
-    overall = '\n'.join(filter(None, [pages.markdown_table(every), every.dashes]))
+    below = [every.dashes] * bool(every.dashes)
+    overall = '\n'.join([pages.markdown_table(every), *below, *pages.of_all(report)])
     try:
       arguments.check_writable(out)
       written = pages.write(report, out, args.title or folders[0].resolve().name)

@@ -155,8 +155,9 @@ def page(report: Report, title: str, pictures: Pictures) -> str:
     '<meta name="viewport" content="width=device-width, initial-scale=1">',
     f'<title>{html.escape(title)}</title><style>{STYLE}</style></head>',
     f'<body><h1>{html.escape(title)}</h1>{note(METHOD)}',
-    *([headed('h2', tables.overview(report))] * (len(report.panels) > 1)),
   ]
+  if len(report.panels) > 1:
+    out += [headed('h2', tables.overview(report)), *map(note, of_all(report))]
   out += sections(report, pictures)
   if differing := [table for table in tables.differences(report) if table.rows]:
     out += ['<h2>In what the arms differ</h2>', *(headed('h3', table) for table in differing)]
@@ -180,7 +181,8 @@ def markdown(report: Report, title: str, pictures: Pictures) -> str:
   """The text of report.md, which shows the SVG files beside it."""
   section = lambda table, level='##': f'{level} {plain(table.title)}\n\n{markdown_table(table)}'
   out = [f'# {plain(title)}\n', f'{METHOD}\n']
-  out += [section(tables.overview(report))] * (len(report.panels) > 1)
+  if len(report.panels) > 1:
+    out += [section(tables.overview(report)), *(f'{plain(note)}\n' for note in of_all(report))]
   for panel, some in zip(report.panels, pictures):
     out.append(section(tables.main_table(panel)))
     out += [f'{plain(note)}\n' for note in tables.notes(panel)]
@@ -193,17 +195,20 @@ def markdown(report: Report, title: str, pictures: Pictures) -> str:
   return '\n'.join([*out, plain(tables.commits(report)), ''])
 
 
+def of_all(report: Report) -> Iterator[str]:
+  """Sentences below the table of all sweeps, each of one of them: what no mean holds, and where
+  differences say nothing."""
+  for panel in report.panels:
+    name = panel.learned + f' ({panel.sweep})' * bool(panel.sweep)
+    yield from (f'{name}: {x}' for x in (*tables.absent(panel), *tables.warnings(panel)))
+
+
 def latex(report: Report) -> str:
   """The text of table.tex: a table of all panels, if there are several, and one of each."""
   out, each = [r'% Needs \usepackage{booktabs}.'], []
   if len(report.panels) > 1:
     every = tables.overview(report, notes := [])
-    notes += filter(None, [every.dashes])
-    notes += (
-      f'{panel.learned}{f" ({panel.sweep})" * bool(panel.sweep)}: {x}'
-      for panel in report.panels
-      for x in tables.absent(panel)
-    )
+    notes += [*filter(None, [every.dashes]), *of_all(report)]
     each.append((every.title, every.header, every.rows, notes))
   for panel in report.panels:
     title = report_arms.readable([tables.main_table(panel).title])[0]

@@ -236,10 +236,10 @@ def _costs(panel: Panel) -> Table:
   for arm in panel.arms:
     run = arm.runs[0]
     ends = [(curves.points(run, panel.metrics[0], '') or [{}])[-1] for run in arm.runs]
-    means = [statistics.fmean(end.get(x, 0) for end in ends) for x in ('tokens', 'seconds')]
+    each = ([end[x] for end in ends if end.get(x)] for x in ('tokens', 'seconds'))
     flops = run.flops_before(run.measured_step())
     parameters = '-' if run.facts.parameters is None else f'{run.facts.parameters:,}'
-    counts = (f'{mean:,.0f}' if mean > 0 else '-' for mean in means)
+    counts = (f'{statistics.fmean(some):,.0f}' if some else '-' for some in each)
     rows.append((arm.label, parameters, '-' if math.isnan(flops) else f'{flops:.3g}', *counts))
   header = 'arm', 'parameters', 'FLOPs', 'tokens, mean', 'seconds of training, mean'
   return Table('Costs (seconds depend on what else ran, such as --jobs)', header, rows)

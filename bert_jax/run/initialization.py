@@ -101,12 +101,18 @@ def resolved(config: ConfigDict, workdir: Path) -> ConfigDict:
   balanced = lambda x: x.endswith(WEIGHTS) and before[x] and given.get(x) == ('balanced',)
   prior = lambda x: x == TASKS[config.objective].prior and given.get(x) == FROM_DATA
   kept = [x for x in before if begun is not config and (asked(x) or balanced(x) or prior(x))]
-  for name in kept:
-    config_lib.set_field(config, name, before[name])
-  config = resolve(config)
-  for name in kept:  # what the data says now does not change a model that has begun
-    config_lib.set_field(config, name, before[name])
-  return config_lib.check(config)
+
+  def keep(config: ConfigDict) -> ConfigDict:
+    config = config.copy_and_resolve_references()
+    for name in kept:
+      config_lib.set_field(config, name, before[name])
+    return config_lib.check(config)
+
+  try:
+    config = keep(config)
+  except InputError:  # it is of another kind than what has begun, which contents.check says
+    kept = []
+  return keep(resolve(config))  # what the data says now does not change a model that has begun
 
 
 def with_prior(config: ConfigDict, source: Any) -> ConfigDict:

@@ -608,6 +608,13 @@ def test_a_run_goes_on_with_the_labels_that_it_read_then(tmp_path, several, cell
   table = initialization.resolved(config, tmp_path / 'W').table
   assert (table.labels, table.class_weights, table.label_separator) == (labels, weights, '')
   assert table.prior == (0.2, 0.3, 0.5)
+  # With them a regression could not be: that it is one now is what is said.
+  other = c.override(
+    small_finetune(tmp_path, 'data.eval='),
+    ['--config.table.regression', '--config.table.multi_label=false'],
+  )
+  with pytest.raises(InputError, match='holds a run with another config'):
+    contents.check(tmp_path / 'W', initialization.resolved(other, tmp_path / 'W'))
 
 
 @pytest.fixture(scope='module')

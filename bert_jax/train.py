@@ -58,7 +58,7 @@ def with_teacher(
   folder = f'{student}-teacher'
   if files.exists(Path(student).expanduser() / contents.CONFIG):  # its teacher is trained
     if not files.exists(Path(folder).expanduser()):
-      fix = 'bring it back, or use another --workdir, for which one is trained again'
+      fix = 'bring it back, or use another workdir, for which one is trained again'
       raise InputError(f'{folder}, the teacher of this run, is not there; {fix}.')
   else:
     log.info('the teacher, %s, is trained first, in %s', spec, folder)

@@ -2,6 +2,7 @@
 
 import base64
 import dataclasses
+import inspect
 import re
 import shutil
 from pathlib import Path
@@ -215,6 +216,29 @@ def test_mistakes_that_no_command_can_have(arguments, call, said, monkeypatch, t
   with pytest.raises(InputError, match=said):
     bert_jax.finetune(*arguments, **call)
   assert list(tmp_path.iterdir()) == []
+
+
+def test_sentences_of_a_run_name_no_option_of_its_command(tmp_path):
+  (tmp_path / 'W').touch()
+  with pytest.raises(
+    InputError, match='W is a file; a workdir is a folder, new or of the same run'
+  ):
+    bert_jax.finetune(None, tmp_path / 'W', task='docs,size=tiny')
+  texts = [
+    x.read_text() for room in ('run', 'workdir') for x in (ROOT / 'bert_jax' / room).glob('*.py')
+  ]
+  assert not [
+    text for text in (*texts, inspect.getsource(train.with_teacher)) if '--workdir' in text
+  ]
+
+
+def test_misspelt_columns_of_a_table_have_a_suggestion(run, small, tmp_path):
+  with pytest.raises(InputError, match=r"'lable' of .*, 'id' \(did you mean 'label'\?\); name"):
+    bert_jax.finetune(table(), tmp_path / 'W', **small, **{'table.label_column': 'lable'})
+  with pytest.raises(
+    InputError, match=r"no column 'body', only 'bdy', .* \(did you mean 'bdy'\?\)"
+  ):
+    run.model.predict(table().rename(columns={'body': 'bdy'}))
 
 
 def test_the_embedded_task_and_data_of_a_config_need_no_rows(seen):

@@ -148,7 +148,7 @@ def check_continues(inputs: Inputs, program: Program) -> None:
   number, same_data = meta['step'], meta['data'] == identity['data']
   moves = not inputs.in_workdir
   changes = config_lib.changes(contents.read_config(folder), inputs.config) if moves else []
-  back = 'bring it back, or use another --workdir with config.init_from to start from its weights'
+  back = 'bring it back, or use another workdir with config.init_from to start from its weights'
   wrong = ''
   if 'vocabulary' not in meta:
     run_tokenizer.check_fits(inputs.tokenizer, contents.read_config(folder).model, folder)
@@ -202,7 +202,7 @@ def check_past(now: Timeline, then: Timeline, step: int) -> None:
     instead = ' '.join(f'--config.{x.field}={then.without_shares(x.field)}' for x in past)
     fault = f'the run has come to step {step}, and in one of {now.steps} steps its past would be'
     other = f'another ({"; ".join(map(str, past))})'
-    raise InputError(f'{fault} {other}: give {instead}, as it was, or another --workdir.')
+    raise InputError(f'{fault} {other}: give {instead}, as it was, or another workdir.')
   if now.steps != then.steps:
     said = 'its rate of learning is as if it had been so from the start'
     if changed:

@@ -67,7 +67,7 @@ class Ask(abc.ABC):
     there, is_whole = self._columns(rows[0]), any(x in rows[0] for x in self.others)
     if lost := [x for x in self.fields if not (there[x] or is_whole)]:
       fault = f'{task}: the table has no column {quoted(self.spelt(lost[0]))}'
-      fault += f', only {listed(rows[0])}'
+      fault += f', only {listed(rows[0])}{tables.resembling(self.spelt(lost[0]), rows[0])}'
       raise InputError(f'{fault}; rename one, or give its values as a list.')
 
     def record(row):

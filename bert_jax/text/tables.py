@@ -24,7 +24,7 @@ import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any
 
 from bert_jax.errors import InputError, listed, quoted
@@ -130,12 +130,17 @@ def column(row: Row, name: str, where: str, advice: str = 'name one of these') -
     raise InputError(f'{where} has {kind} in column {there!r}; write a text there')
   if there:
     return row.get(there, '')
-  close = difflib.get_close_matches(name.split('|')[0], row, n=1)
-  meant = f' (did you mean {close[0]!r}?)' if close else ''
+  meant = resembling(name, row)
   if row.delimiter and _is_several([*row]):
     meant, advice = '', BETWEEN
   there = f'only {listed(dict.fromkeys([*row, *row.no_text]))}{meant}; {advice}'
   raise InputError(f'{where} has no column {name!r}, {there}')
+
+
+def resembling(name: str, names: Iterable[str]) -> str:
+  """' (did you mean X?)' of the column that resembles a name; '' without any."""
+  close = difflib.get_close_matches(name.split('|')[0], [*names], n=1)
+  return f' (did you mean {close[0]!r}?)' if close else ''
 
 
 def _is_several(header):

@@ -98,7 +98,7 @@ def check(workdir: Path, config: ConfigDict) -> None:
   """InputError if the workdir is a file or holds a run that differs in more than MOVES and in where
   its ROWS are."""
   if workdir.exists() and not workdir.is_dir():
-    raise InputError(f'{workdir} is a file; a --workdir is a folder, new or of the same run.')
+    raise InputError(f'{workdir} is a file; a workdir is a folder, new or of the same run.')
   different = []
   if files.exists(workdir / CONFIG):
     begun = read_config(workdir)

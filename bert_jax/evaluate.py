@@ -25,12 +25,13 @@ from bert_jax import hosts, metrics, sharding, step, tokenizers
 from bert_jax.command_line import aligned, command_line, command_parser
 from bert_jax.convert import from_huggingface
 from bert_jax.errors import InputError, log
-from bert_jax.files import Path, make_folder, write_json, write_whole
+from bert_jax.files import Path, exists, make_folder, write_json, write_whole
 from bert_jax.models import layers
 from bert_jax.rows.batches import batches_of
 from bert_jax.run import evaluation, teacher
-from bert_jax.tasks import TASKS
-from bert_jax.text import files
+from bert_jax.tasks import TASKS, remarks
+from bert_jax.tasks.labelled import Scored
+from bert_jax.text import arrow, files
 from bert_jax.workdir import contents, int8, trained
 
 
@@ -65,7 +66,8 @@ def evaluate_on(
   if from_huggingface.is_model(Path(workdir).expanduser()):
     advice = f'make it one by: python -m bert_jax.tools.convert --from {workdir} --to W'
     raise InputError(f'{workdir} is a released model and no run; {advice}')
-  config = config_lib.override(contents.read_config(workdir), overrides)
+  begun = contents.read_config(workdir)
+  config, own = config_lib.override(begun, overrides), begun.data.eval
   tokenizer = tokenizers.load_folder(workdir)
   task = TASKS[config.objective]
   objective = teacher.taught(config, task.objective(config, tokenizer), tokenizer)
@@ -80,19 +82,14 @@ def evaluate_on(
   is_given = config.data.train or config.data.eval or all(spec for _, spec in parts)
   if not is_given and meta.get('converted'):
     fault = f'{workdir} holds converted weights and no data'
-    raise InputError(f'{fault}; name what to evaluate on, --config.data.eval=FILE.')
+    raise InputError(f'{fault}; name what to evaluate on, config.data.eval=FILE.')
   sources: dict[str, Any] = {}
   for name, spec in parts:
     if spec:
       config = config_lib.override(config, [f'--config.data.eval={spec}'])
-    if copies := files.trained_on(config.data.train, config.data.eval):
-      named = f'{copies[0]}{f" and {len(copies) - 1} more" * (len(copies) > 1)}'
-      log.warning('%s: the run was trained on this; see how it does on other texts.', named)
-    of_splits = task.sources(config, tokenizer, ('eval',))
-    task.check_sources(of_splits, '')
-    sources[name] = of_splits.get('eval')
+    sources[name] = _source(config, tokenizer, is_own=config.data.eval == own)
     if sources[name] is None:
-      raise InputError('there is nothing to evaluate on; set --config.data.eval=FILE.')
+      raise InputError('there is nothing to evaluate on; set config.data.eval=FILE.')
   with jax.set_mesh(mesh), sharding.activation_rules():
     eval_step = jax.jit(layers.traced_in(config.model.dtype, step.make_eval_step(objective)))
     carry = evaluation.empty_carry(objective, config, mesh)
@@ -107,6 +104,24 @@ def evaluate_on(
         inside = contents.answers_folder(workdir, spec, f'{number}-int8' if in_int8 else number)
         evaluation.write(Path(out, name) if out else inside, source, answers, result)
       yield Evaluation(name, result, number, evaluation.beside(result, source, answers))
+
+
+def _source(config, tokenizer, is_own):
+  """The source of data.eval, or None; warns if the run was trained on it. Training texts are read
+  again where that is soon done, if they are labelled rows that were in memory; is_own: not even
+  then, since the run has warned of its own evaluation data."""
+  task, train = TASKS[config.objective], config.data.train
+  if copies := files.trained_on(train, config.data.eval):
+    named = f'{copies[0]}{f" and {len(copies) - 1} more" * (len(copies) > 1)}'
+    log.warning('%s: the run was trained on this; see how it does on other texts.', named)
+  compared = not (copies or is_own or task.reads_corpus) and arrow.IN_MEMORY.search(train)
+  splits = ('train', 'eval') if compared and exists(train) else ('eval',)
+  sources = task.sources(config, tokenizer, splits)
+  task.check_sources(sources, '')
+  both = [sources.get(split) for split in ('train', 'eval')]
+  for said in remarks.about_copies(*both) if all(isinstance(x, Scored) for x in both) else ():
+    log.warning('%s', said)
+  return both[1]
 
 
 def evaluate_sets(

@@ -79,6 +79,8 @@ def test_rows_in_memory_are_those_of_a_file(run, small, tmp_path, caplog):
   assert 'the run was trained on this' not in caplog.text
   names = sorted(path.name.partition('-')[0] for path in (run.workdir / 'rows').iterdir())
   assert names == ['eval', 'train']  # the evaluations were of the same rows
+  run.evaluate(pd.concat([table()[:3], table(1, 11)]))
+  assert '4 of 14 evaluated texts are in the training data, too' in caplog.text
   run.evaluate(table())
   assert 'the run was trained on this' in caplog.text
 

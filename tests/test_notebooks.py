@@ -232,7 +232,10 @@ def test_a_table_becomes_a_classifier(kind, tmp_path, monkeypatch):
     kind == 'one label'
   )
   assert len(pictures(cell_of(notebook, 'ConfusionMatrixDisplay.from'))) == (kind != 'multi_label')
-  scores = html_of(cell_of(notebook, 'run.model.classify'))
+  asked = cell_of(notebook, 'run.model.classify')
+  if kind == 'regression':
+    assert re.search(r'   \d\.?\d?\d?\n', text_of(asked)), text_of(asked)
+  scores = html_of(asked)
   names, values = (re.findall(rf'<{x}>(.+?)</{x}>', scores) for x in ('th', 'td'))
   found = dict(zip(names[-len(values) - 1 :], values))
   least = {

@@ -116,6 +116,13 @@ def listed(values: Iterable[object], most: int = 8) -> str:
   return shown + (f' and {len(values) - most:,} more' if len(values) > most else '')
 
 
+def counted(number: int, things: str) -> str:
+  """A number with the plural that it counts, whose first or second word ends in s: '1,234 empty
+  texts (kept)', '1 file'."""
+  one = re.sub(r'^(\w+ )??(\w*[^\Ws])s\b', r'\1\2', things)
+  return f'{number:,} {one if number == 1 else things}'
+
+
 def suggestion(name: str, known: Iterable[str]) -> str:
   """'; did you mean X?' of up to three known names that have all words of this name, or else of one
   that resembles it; '' without any."""

@@ -138,7 +138,7 @@ def test_null_cells_are_named_or_counted(small, tmp_path, caplog, monkeypatch):
     patch.setattr(train, 'train', lambda *given: (None, read_inputs(*given)))
     inputs = bert_jax.finetune(rows[:29], tmp_path / 'W', **small).metrics
   assert len(inputs.sources['train'].examples) == 27
-  said = r'27 examples, 1 empty texts \(kept\) \(train:3\), 2 without a label .*train:5, train:6\)'
+  said = r'27 examples, 1 empty text \(kept\) \(train:3\), 2 without a label .*train:5, train:6\)'
   assert re.search(said, caplog.text), caplog.text
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from bert_jax.errors import InputError, about, log
+from bert_jax.errors import InputError, about, counted, log
 from bert_jax.files import Path
 from bert_jax.rows.examples import Examples
 from bert_jax.text import files, tables, values
@@ -215,7 +215,8 @@ class Problems:
       number, rows = len(source.texts), len(source)
       each, fill = number / max(1, rows), 100 * source.fill
       parts = f' ({number:,} sequences)' * (number > source.size)
-      size = f'{source.size:,} examples{parts} in {rows:,} rows of {source.seq_length} tokens'
+      size = f'{counted(source.size, "examples")}{parts} in {counted(rows, "rows")}'
+      size += f' of {source.seq_length} tokens'
       log.info('%s: %s (%.1f in each, %.0f %% filled)', self.split, size, each, fill)
     parts = []
     for kind, number in self.counts.items():
@@ -224,6 +225,6 @@ class Problems:
       places = self.places.get(kind, [])
       shown = ', '.join(places[:NAMED] + ['...'] * (len(places) > NAMED))
       words = [x if '.' in x else x.replace('_', ' ') for x in kind.split(' ')]  # not of a field
-      parts.append(f'{number:,} {" ".join(words)}' + f' ({shown})' * bool(places))
+      parts.append(counted(number, ' '.join(words)) + f' ({shown})' * bool(places))
     if parts:
       log.info('%s: %s', self.split, ', '.join(parts))

@@ -234,8 +234,8 @@ def test_choices_share_a_row_in_segments_of_their_own(tmp_path, letters, caplog)
   caplog.set_level('INFO', 'bert_jax')
   caplog.clear()
   Problems('train').log(source)
-  (said,) = (x for x in caplog.messages if ' rows ' in x)
-  assert said.startswith('train: 2 examples (5 sequences) in 1 rows of 160 tokens (5.0 in each, ')
+  (said,) = (x for x in caplog.messages if ' in 1 row of ' in x)
+  assert said.startswith('train: 2 examples (5 sequences) in 1 row of 160 tokens (5.0 in each, ')
   row = source[0]
   assert list(row['groups']) == [1, 1, 1, 2, 2, 0, 0, 0]
   assert list(row['labels']) == [1, 0, 0, 1, 0, 0, 0, 0]

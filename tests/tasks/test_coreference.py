@@ -225,7 +225,7 @@ def test_a_long_text_keeps_what_is_near_its_spans(tmp_path, letters, caplog):
   path = p.gap(tmp_path / 'a.tsv', row)
   caplog.set_level(logging.INFO, 'bert_jax')
   source = rows(letters, path, 'task.max_length=17')
-  assert '1 examples cut (longer than 17 tokens)' in caplog.text
+  assert '1 example cut (longer than 17 tokens)' in caplog.text
   shown = letters.decode(source[0]['input_ids'][:17])
   assert shown == 'b b ann c c c c c c she c c eve d d', 'nothing between is lost'
   source = rows(letters, path, 'task.max_length=8')

@@ -189,7 +189,7 @@ def test_windows_of_a_text_are_classified_together(tmp_path, vocab, tokenizer, c
   source, objective = source_of(config, tokenizer), classification.objective(config, tokenizer)
   outputs, _ = predicted(objective, telling(objective, 1), source)
   assert list(source.text_of) == [0, 0, 0, 0, 1, 2, 2, 2, 2, 3, 3]
-  assert '1 examples that lost their end (longer than 4 windows)' in caplog.text
+  assert '1 example that lost their end (longer than 4 windows)' in caplog.text
   ids, logits = outputs['example_ids'], outputs['logits']
   of_text = {}
   for row, slot in zip(*np.nonzero(ids)):

@@ -401,9 +401,9 @@ def test_what_is_cut_and_what_is_no_token_is_counted(tmp_path, letters, caplog):
   source = windows(p.squad(tmp_path / 'a.json', *p.RECORDS, *more), letters)
   pieces = [letters.pieces[i] for i in source.texts[source.first[3]][0]]
   assert ' '.join(pieces) == 'w ##h ##o l ##e ##f ##t f'  # the beginning of the question
-  assert f'1 questions cut (longer than 8 tokens) ({AT}[3])' in caplog.text
-  assert '1 answers not on token borders (whole tokens learnt)' in caplog.text
-  assert '1 answers that no window holds whole' in caplog.text
+  assert f'1 question cut (longer than 8 tokens) ({AT}[3])' in caplog.text
+  assert '1 answer not on token borders (whole tokens learnt)' in caplog.text
+  assert '1 answer that no window holds whole' in caplog.text
   caplog.clear()
   windows(p.squad(tmp_path / 'b.json', p.asked('w', ' met ', 'left ', id='w')), letters)
   assert 'token borders' not in caplog.text  # blanks at the ends of an answer are no part of it

@@ -408,7 +408,7 @@ def test_tags_stand_on_the_first_piece_or_on_all(tmp_path, tokenizer, caplog):
     params = task.objective(config, tokenizer).init(jax.random.key(0))
     shares = softmax(params['classifier']['dense']['bias'])
     assert source.prior == (0.25, 0.5, 0.25) == pytest.approx(shares)
-  assert '1 tokens without a word piece ([UNK] taken) (a:1, token 3)' in caplog.text
+  assert '1 token without a word piece ([UNK] taken) (a:1, token 3)' in caplog.text
   assert caplog.messages.count("tags: 'I-PER' 2, 'B-PER' 1, 'O' 1") == 2
 
 
@@ -559,7 +559,7 @@ def test_a_tag_that_training_does_not_have_is_missed(tmp_path, tokenizer, caplog
   path = columns(tmp_path / 'train', 'Ada/B-PER old/O')
   dev = columns(tmp_path / 'dev', 'Ada/B-PER Paris/B-LOC old/O')
   source, config = source_of(load(path, evaluation=dev), tokenizer)
-  assert "1 tags 'B-LOC' that training does not have (always wrong) (dev:1)" in caplog.text
+  assert "1 tag 'B-LOC' that training does not have (always wrong) (dev:1)" in caplog.text
   assert (source[0]['tags'] > 0).sum() == 2, 'it is not in the loss'
   # The best that one tag for all reaches: 1 of 3, since B-LOC counts and is always missed.
   assert source.baselines['token_accuracy'] == (pytest.approx(1 / 3), 'majority')
@@ -603,7 +603,7 @@ def test_bad_input_is_one_sentence(tmp_path, tokenizer, text, more, sentence, ca
   with pytest.raises(InputError, match=sentence) as error:
     source_of(load(tmp_path / 'a', more), tokenizer, 'train' if 'B-Y' in more else 'eval')
   assert '\n' not in str(error.value)
-  assert ('1 sentences with an unknown tag' in caplog.text) == ('B-Y' in more), 'why none is left'
+  assert ('1 sentence with an unknown tag' in caplog.text) == ('B-Y' in more), 'why none is left'
 
 
 def test_a_column_of_tags_has_two_to_a_thousand_kinds(tmp_path):

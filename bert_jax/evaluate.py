@@ -82,14 +82,14 @@ def evaluate_on(
   is_given = config.data.train or config.data.eval or all(spec for _, spec in parts)
   if not is_given and meta.get('converted'):
     fault = f'{workdir} holds converted weights and no data'
-    raise InputError(f'{fault}; name what to evaluate on, config.data.eval=FILE.')
+    raise InputError(f'{fault}; name what to evaluate on, --config.data.eval=FILE.')
   sources: dict[str, Any] = {}
   for name, spec in parts:
     if spec:
       config = config_lib.override(config, [f'--config.data.eval={spec}'])
     sources[name] = _source(config, tokenizer, is_own=config.data.eval == own)
     if sources[name] is None:
-      raise InputError('there is nothing to evaluate on; set config.data.eval=FILE.')
+      raise InputError('there is nothing to evaluate on; set --config.data.eval=FILE.')
   with jax.set_mesh(mesh), sharding.activation_rules():
     eval_step = jax.jit(layers.traced_in(config.model.dtype, step.make_eval_step(objective)))
     carry = evaluation.empty_carry(objective, config, mesh)

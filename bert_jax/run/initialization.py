@@ -47,7 +47,7 @@ def beginning_of(config: ConfigDict, workdir: Path | str, weights: bool = True) 
     if folder and (meta := checkpoint.newest_meta(folder)):
       if meta.get('converted'):
         fault = f'{folder} holds converted weights and no training to go on with'
-        raise InputError(f'{fault}; train in another workdir with config.init_from={folder}.')
+        raise InputError(f'{fault}; train in another workdir with --config.init_from={folder}.')
       return Beginning(Path(folder), meta)
   if config.resume_from:
     there = files.exists(config.resume_from)

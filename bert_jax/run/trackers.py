@@ -97,7 +97,7 @@ class WeightsAndBiases(Tracker):
       with writing(workdir.absolute() / 'wandb'):
         self.run = wandb.init(dir=str(staged(workdir.absolute() / 'wandb').parent), **about)
     except wandb.Error as error:
-      advice = 'set config.log.wandb=offline'
+      advice = 'set --config.log.wandb=offline'
       raise InputError(f'Weights & Biases: {first_line(error)}; {advice}.') from None
     self.run.define_metric('*', step_metric='step')  # its own counter knows no way back
 
@@ -190,7 +190,7 @@ def check(config: ConfigDict) -> None:
   packages = {name: _package(name) for name in _asked(config) if name != 'tensorboard'}
   if config.log.wandb == 'online' and 'wandb' in packages and not _knows_key(packages['wandb']):
     fault = 'log.wandb=online, and Weights & Biases knows no key of yours'
-    raise InputError(f'{fault}; run "wandb login" once, or set config.log.wandb=offline.')
+    raise InputError(f'{fault}; run "wandb login" once, or set --config.log.wandb=offline.')
 
 
 def opened(config: ConfigDict, workdir: Path, start: int) -> list[Tracker]:

@@ -48,7 +48,7 @@ def rules_to_begin(config: ConfigDict) -> Iterator[tuple[Any, str]]:
   """Yields the rule for new runs: layers are taken from a teacher that there is."""
   every = config.distillation.every_layer
   starts = f'distillation.every_layer={every} starts from layers of a teacher and there is none'
-  yield not every or config.teacher, f'{starts}; name it with config.teacher=W.'
+  yield not every or config.teacher, f'{starts}; name it with --config.teacher=W.'
 
 
 class Teacher(NamedTuple):

@@ -59,7 +59,7 @@ def load_or_train(
     log.info('vocabulary: %s', describe(counts))
   if tokenizer.vocab_size != size:
     fault = f'the vocabulary has {tokenizer.vocab_size} pieces and model.vocab_size is {size}'
-    raise InputError(f'{fault}; set config.model.vocab_size={tokenizer.vocab_size}.')
+    raise InputError(f'{fault}; set --config.model.vocab_size={tokenizer.vocab_size}.')
   return tokenizer
 
 

@@ -131,7 +131,7 @@ def load_params(
       there = manifest.parts(meta)
       if (lacking := [part for part in shapes if part not in there]) and not partial:
         lacks = ', '.join(lacking)
-        raise InputError(f'{workdir} has no {lacks}; start from it with config.init_from.')
+        raise InputError(f'{workdir} has no {lacks}; start from it with --config.init_from.')
       wanted = {part: tree for part, tree in shapes.items() if part in there}
       trees, _ = checkpoints.restore_step(number, {'params': wanted})
       return trees['params'], meta

@@ -34,7 +34,7 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
 
 def rules_to_begin(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   yield from PRETRAINING.rules_to_begin(config)
-  yield bool(config.teacher), 'there is no teacher to learn from; name it with config.teacher=W.'
+  yield bool(config.teacher), 'there is no teacher to learn from; name it with --config.teacher=W.'
 
 
 def by_words(config: ConfigDict, objective: Any, teacher: teaching.Teacher) -> teaching.Lesson:

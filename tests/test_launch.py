@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import termios
 import time
@@ -830,6 +831,20 @@ def test_a_relative_python_is_one_of_the_folder_that_a_script_is_started_in(gclo
     words = ['bash', ROOT / 'launch' / script, *words, *TRAIN * (script != 'venv')]
     out = subprocess.run(words, env=env, cwd=folder, capture_output=True, text=True, timeout=60)
     assert 'by-zq' in out.stderr.splitlines() or f'{folder}/./own' in out.stdout, script
+
+
+def test_an_environment_imports_bert_jax_from_any_folder(tmp_path):
+  venv, none = tmp_path / 'venv', tmp_path / 'none.txt'
+  subprocess.run([sys.executable, '-m', 'venv', '--without-pip', venv], check=True)
+  none.touch()
+  with_pip = {'VENV': str(venv), 'PYTHONPATH': sysconfig.get_path('purelib')}
+  python = launch('launch/venv', str(none), **with_pip).stdout.strip()
+  program = 'import importlib.util as u; print(u.find_spec("bert_jax").origin)'
+  env = {k: x for k, x in os.environ.items() if k != 'PYTHONPATH'}
+  out = subprocess.run(
+    [python, '-c', program], cwd=tmp_path, env=env, capture_output=True, text=True
+  )
+  assert out.stdout.strip() == str(ROOT / 'bert_jax' / '__init__.py'), out.stderr
 
 
 def test_gke_manifest():

@@ -186,21 +186,24 @@ def test_answers_go_by_the_id_of_a_row(tmp_path, vocab, tokenizer, more, wanted)
 
 
 @pytest.mark.parametrize(
-  'labels, alike, options',
+  'labels, options, kinds',
   [
-    ('abbb', 'b', ''),  # the second label, of which the F1 is
-    ('aaab', 'a', ''),
-    ('abbcc', 'b', ''),
-    (['b', None, None, 'b', 'a'], 'b', 'table.labels=a,b'),
+    ('abbb', '', {'f1': 'constant'}),  # of the second label
+    ('aaab', '', {'f1': 'constant'}),
+    ('abbcc', '', {'macro_f1': 'majority'}),
+    (['b', None, None, 'b', 'a'], 'table.labels=a,b', {'f1': 'constant'}),
   ],
 )
-def test_each_score_has_that_of_the_commonest_answer(
-  tmp_path, vocab, tokenizer, labels, alike, options
+def test_scores_are_compared_with_the_best_constant_answer(
+  tmp_path, vocab, tokenizer, labels, options, kinds
 ):
   source = source_of(labelled(tmp_path, vocab, options, labels=labels), tokenizer)
-  gold = (x for x in labels if x is not None)
-  scores = {name: x for name, (x, kind) in source.baselines.items() if kind == 'majority'}
-  assert scores == pytest.approx(source.scores([{'gold': x, 'prediction': alike} for x in gold]))
+  gold = [x for x in labels if x is not None]
+  every = [source.scores([{'gold': x, 'prediction': y} for x in gold]) for y in {*gold}]
+  kinds |= {'classification_accuracy': 'majority', 'matthews': 'majority'}
+  assert {name: source.baselines[name].kind for name in every[0]} == kinds
+  for name in kinds:
+    assert source.baselines[name].value == pytest.approx(max(x[name] for x in every))
 
 
 @pytest.mark.parametrize('held', [

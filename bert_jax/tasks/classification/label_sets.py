@@ -156,10 +156,11 @@ def baselines_of(
   labels: np.ndarray, number: int, weights: Sequence[float] = ()
 ) -> dict[str, Level]:
   """The scores of always answering the most frequent label, and the loss of always answering the
-  frequencies of labels. Where a text has several, each score is of the constant answer that is best
-  in it: for accuracy the most frequent set, for micro F1 the k most frequent labels with the best
-  k, for macro F1 all labels (Lipton et al. 2014, https://arxiv.org/abs/1402.1892). For regression,
-  the scores of uncorrelated answers, and the errors of always answering the mean:
+  frequencies of labels. The F1 of one of two labels is that of always answering it. Where a text has
+  several, each score is of the constant answer that is best in it: for accuracy the most frequent
+  set, for micro F1 the k most frequent labels with the best k, for macro F1 all labels (Lipton et
+  al. 2014, https://arxiv.org/abs/1402.1892). For regression, the scores of uncorrelated
+  answers, and the errors of always answering the mean:
   {score: (value, 'majority', 'constant', 'entropy', 'chance' or 'mean')}. labels: [N] int, or
   [N, number of labels] 0 or 1; for regression [N] float. weights: see class_weights."""
   if labels.dtype.kind == 'f' and labels.ndim == 1:
@@ -177,13 +178,12 @@ def baselines_of(
     level = entropy('classification', [1 - shares, shares], weights or 1.0)
     return level | always('constant', best) | always('majority', {'subset_accuracy': alike})
   shares = np.bincount(labels, minlength=number) / len(labels)
-  f1 = f1_of_all(shares.max())
-  of_label = {'macro_f1': f1 / np.count_nonzero(shares)}
-  if number == 2:
-    of_label = {'f1': f1 if shares[1] > shares[0] else 0}
   out = {'classification_accuracy': shares.max(), 'matthews': 0}
   level = entropy('classification', shares, weights or 1.0)
-  return level | always('majority', out | of_label)
+  if number == 2:
+    return level | always('majority', out) | always('constant', {'f1': f1_of_all(shares[1])})
+  macro_f1 = f1_of_all(shares.max()) / np.count_nonzero(shares)
+  return level | always('majority', out | {'macro_f1': macro_f1})
 
 
 def prior_of(labels: np.ndarray, number: int) -> tuple[float, ...]:

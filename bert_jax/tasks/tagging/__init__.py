@@ -43,6 +43,9 @@ class Tag(OfHead):
   def record(self, fields: dict[str, Any]) -> Sentence:
     if 'tokens' not in fields:
       (text,) = texts_in(fields, ('text',))
+      if (tag := text.rpartition('\t')[2].strip()) in self.model.objective.labels and '\t' in text:
+        fault = f'a word and its tag, {tag}, as evaluate reads them (--config.data.eval=FILE)'
+        raise InputError(f'{fault}; give a text, or "tokens"')
       spans = words(text)
       after_blank = tuple(a > 0 and text[a - 1].isspace() for a, _ in spans)
       tokens = tuple(text[a:b] for a, b in spans)

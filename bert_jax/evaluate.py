@@ -13,6 +13,7 @@ one language and evaluated on many, that is the cross-lingual experiment of M-BE
 2019, https://arxiv.org/abs/1906.01502).
 """
 
+import contextlib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,14 +26,16 @@ from bert_jax import hosts, metrics, sharding, step, tokenizers
 from bert_jax.command_line import aligned, command_line, command_parser
 from bert_jax.convert import from_huggingface
 from bert_jax.errors import InputError, log
-from bert_jax.files import Path, exists, make_folder, write_json, write_whole
+from bert_jax.files import Path, make_folder, write_json, write_whole
 from bert_jax.models import layers
 from bert_jax.rows.batches import batches_of
 from bert_jax.run import evaluation, teacher
 from bert_jax.tasks import TASKS, remarks
 from bert_jax.tasks.labelled import Scored
-from bert_jax.text import arrow, files
+from bert_jax.text import files
 from bert_jax.workdir import contents, int8, trained
+
+SOON = 1 << 22  # bytes of a table that are read in a second or two
 
 
 class Evaluation(NamedTuple):
@@ -87,7 +90,7 @@ def evaluate_on(
   for name, spec in parts:
     if spec:
       config = config_lib.override(config, [f'--config.data.eval={spec}'])
-    sources[name] = _source(config, tokenizer, is_own=config.data.eval == own)
+    sources[name] = _source(config, tokenizer, own)
     if sources[name] is None:
       raise InputError('there is nothing to evaluate on; set --config.data.eval=FILE.')
   with jax.set_mesh(mesh), sharding.activation_rules():
@@ -106,22 +109,24 @@ def evaluate_on(
       yield Evaluation(name, result, number, evaluation.beside(result, source, answers))
 
 
-def _source(config, tokenizer, is_own):
+def _source(config, tokenizer, own):
   """The source of data.eval, or None; warns if the run was trained on it. Training texts are read
-  again where that is soon done, if they are labelled rows that were in memory; is_own: not even
-  then, since the run has warned of its own evaluation data."""
+  again if they are labelled rows in a file of at most SOON bytes; own: the run's data.eval, for which
+  it has warned itself."""
   task, train = TASKS[config.objective], config.data.train
   if copies := files.trained_on(train, config.data.eval):
     named = f'{copies[0]}{f" and {len(copies) - 1} more" * (len(copies) > 1)}'
     log.warning('%s: the run was trained on this; see how it does on other texts.', named)
-  compared = not (copies or is_own or task.reads_corpus) and arrow.IN_MEMORY.search(train)
-  splits = ('train', 'eval') if compared and exists(train) else ('eval',)
-  sources = task.sources(config, tokenizer, splits)
-  task.check_sources(sources, '')
-  both = [sources.get(split) for split in ('train', 'eval')]
-  for said in remarks.about_copies(*both) if all(isinstance(x, Scored) for x in both) else ():
-    log.warning('%s', said)
-  return both[1]
+  of_splits = task.sources(config, tokenizer, ('eval',))
+  task.check_sources(of_splits, '')
+  source = of_splits.get('eval')
+  is_small = Path(train).is_file() and Path(train).stat().st_size <= SOON
+  if isinstance(source, Scored) and is_small and not copies and config.data.eval != own:
+    with contextlib.suppress(InputError):  # the file may be another by now
+      begun = config_lib.override(config, [f'--config.data.eval={own}'])
+      for said in remarks.about_copies(task.sources(begun, tokenizer, ('train',))['train'], source):
+        log.warning('%s', said)
+  return source
 
 
 def evaluate_sets(

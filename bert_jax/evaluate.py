@@ -111,8 +111,8 @@ def evaluate_on(
 
 def _source(config, tokenizer, own):
   """The source of data.eval, or None; warns if the run was trained on it. Training texts are read
-  again if they are labelled rows in a file of at most SOON bytes; own: the run's data.eval, for which
-  it has warned itself."""
+  again if they are labelled rows in a file of at most SOON bytes; own: the run's data.eval, for
+  which it has warned itself."""
   task, train = TASKS[config.objective], config.data.train
   if copies := files.trained_on(train, config.data.eval):
     named = f'{copies[0]}{f" and {len(copies) - 1} more" * (len(copies) > 1)}'

@@ -1,6 +1,7 @@
 """The table of many runs."""
 
 import dataclasses
+import itertools
 import json
 import shutil
 import statistics
@@ -376,6 +377,22 @@ def test_several_folders_are_one_report_and_no_two_arms_are_called_alike(tmp_pat
   assert [one[0], two[0]] == ['beta1=0.8', 'beta1=0.9'] and one[1] == '1'
   with pytest.raises(InputError, match='two arms are called X; give --label another name'):
     report.read(*folders, renamed=['beta1=0.8=X', 'beta1=0.9=X'])
+
+
+def test_runs_that_went_on_with_more_steps_are_named_beside_others(tmp_path):
+  """Their rates of learning were others at first; where all went on alike they can be compared."""
+  for arm, seed in itertools.product((0.8, 0.9), (0, 1)):
+    fields = f'optimizer.beta1={arm}', f'seed={seed}', 'steps=60'
+    path = workdir(tmp_path / f'{arm},{seed}', [(60, 'eval', {'mlm': arm + seed})], *fields)
+    if arm == 0.8:
+      config = json.loads((path / 'config.json').read_text()) | {'earlier_lengths': [[40, 0.0]]}
+      (path / 'config.json').write_text(json.dumps(config))
+  (said,) = report.read(tmp_path).remarks
+  why = 'its rates of learning are not those of a run that begins with 60 steps'
+  assert said == f'mlm_nsp: beta1=0.8, seeds 0, 1: it went on from 40 steps: {why}'
+  for seed in (0, 1):
+    shutil.rmtree(tmp_path / f'0.9,{seed}')
+  assert not report.read(tmp_path).remarks
 
 
 def test_an_arm_of_several_sweeps_may_be_called_as_their_table_calls_it(tmp_path):

@@ -637,6 +637,8 @@ def test_the_expected_time_counts_starts_epochs_and_evaluations(monkeypatch, tmp
   one, two = 46 + (5 * 2 + 7) / 3, 23 + (3 * 2 + 4) / 3
   each = [9 + 0.5 * one, 5 + 0.5 * one, 9 + 0.5 * two * 2, 5 + 0.5 * two * 2]
   assert [*found.values()] == pytest.approx(each)
+  found, _ = sweep.times(runs, tmp_path, 3)  # the first three begin together: all of these compile
+  assert [*found.values()] == pytest.approx([each[0]] * 2 + each[2:])
 
 
 def test_the_expected_time_of_evaluations_is_of_their_own_masks(monkeypatch, tmp_path):
@@ -997,11 +999,16 @@ def test_a_child_ends_with_the_sweep(monkeypatch):
   assert asked == [(os.getpid(), signal.SIGTERM), 1]
 
 
-def test_the_expected_time_is_that_of_the_runs_that_are_done():
+def test_the_expected_time_is_that_of_the_runs_that_are_done(tmp_path):
   jobs = [run_of(f'{arm},seed={seed}', arm) for arm in 'ab' for seed in (0, 1)]
   ended = {'a,seed=0': Outcome('done', '', 10.0)}
   ended['a,seed=1'], ended['b,seed=0'] = Outcome('done', '', 13.0), Outcome('failed', '', 30.0)
-  assert sweep_jobs.expected(jobs, ended) == {'a': 11.5}
+  assert sweep_jobs.expected(tmp_path, jobs, ended) == {'a': 11.5}
+  for seed, compiling in enumerate((1.5, 5.25)):  # the second found no program
+    (tmp_path / f'a,seed={seed}').mkdir()
+    content = json.dumps({'costs': {'compile_seconds': compiling}})
+    (tmp_path / f'a,seed={seed}' / 'run.json').write_text(content)
+  assert sweep_jobs.expected(tmp_path, jobs, ended) == {'a': (10 - 1.5 + 13 - 5.25) / 2 + 1.5}
   assert [sweep_jobs.duration(x) for x in (45, 720, 9000)] == ['45 s', '12 min', '2.5 h']
 
 
@@ -1017,6 +1024,18 @@ def test_children_share_what_is_compiled_and_the_gpus(tmp_path, monkeypatch):
   assert command[1:5] == ['-m', child.__name__, '2', '3'] and env['CUDA_VISIBLE_DEVICES'] == '0'
   assert env['JAX_COMPILATION_CACHE_DIR'] == str(tmp_path / '.jax_cache')
   assert env['XLA_PYTHON_CLIENT_MEM_FRACTION'] == '0.45'  # two of three are on one GPU
+
+
+def test_runs_that_go_on_with_more_steps_are_named(tmp_path, caplog):
+  steps = lambda seeds, number: planned(
+    tmp_path, '--seeds', seeds, fields=[f'--config.steps={number}']
+  )
+  for run in steps('2', 40)[0]:
+    contents.claim(tmp_path / run.folder, run.config)
+  steps('3', 40)
+  assert 'goes on' not in caplog.text
+  steps('3', 60)
+  assert 'seed=0 goes on with steps: 40 -> 60 and 1 more: its rates of learning' in caplog.text
 
 
 def test_a_folder_of_a_resolved_run_is_the_same_sweep(tmp_path):

@@ -156,10 +156,10 @@ def baselines_of(
   labels: np.ndarray, number: int, weights: Sequence[float] = ()
 ) -> dict[str, Level]:
   """The scores of always answering the most frequent label, and the loss of always answering the
-  frequencies of labels. The F1 of one of two labels is that of always answering it. Where a text has
-  several, each score is of the constant answer that is best in it: for accuracy the most frequent
-  set, for micro F1 the k most frequent labels with the best k, for macro F1 all labels (Lipton et
-  al. 2014, https://arxiv.org/abs/1402.1892). For regression, the scores of uncorrelated
+  frequencies of labels. The F1 of one of two labels is that of always answering it. Where a text
+  has several, each score is of the constant answer that is best in it: for accuracy the most
+  frequent set, for micro F1 the k most frequent labels with the best k, for macro F1 all labels
+  (Lipton et al. 2014, https://arxiv.org/abs/1402.1892). For regression, the scores of uncorrelated
   answers, and the errors of always answering the mean:
   {score: (value, 'majority', 'constant', 'entropy', 'chance' or 'mean')}. labels: [N] int, or
   [N, number of labels] 0 or 1; for regression [N] float. weights: see class_weights."""

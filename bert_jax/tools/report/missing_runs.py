@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from bert_jax import files
 from bert_jax.files import Path
 from bert_jax.tools.report.arms import Arm
-from bert_jax.workdir import lock, records
+from bert_jax.workdir import contents, lock, records
 from bert_jax.workdir.recorded import Run
 
 
@@ -77,6 +77,25 @@ def fruitless(runs: Sequence[Run], metric: str) -> dict[Path, str]:
     name = metric or run.judge
     if any(name in point.values for point in run.evaluations) and run.final(name) is None:
       out[run.path] = f'its last {name} is no number: in no mean'
+  return out
+
+
+def lengthened(runs: Sequence[Run]) -> dict[Path, str]:
+  """{path: from where} of runs that went on with more steps, if not all have done so alike: the
+  rates of learning of their first steps are of another length."""
+  length = lambda values: (
+    f'{values["steps"]} steps' if values['steps'] else f'{values["epochs"]:g} epochs'
+  )
+  each = {run.path: list(map(length, contents.lengths(run.path))) for run in runs}
+  if len({*map(str, each.values())}) == 1:
+    return {}
+  out = {}
+  for run in runs:
+    *_, now = each[run.path] or ['']
+    earlier = dict.fromkeys(x for x in each[run.path] if x != now)
+    if earlier and run.fields['optimizer.schedule'] != 'constant':
+      why = f'its rates of learning are not those of a run that begins with {now}'
+      out[run.path] = f'it went on from {" and ".join(earlier)}: {why}'
   return out
 
 

@@ -182,6 +182,8 @@ def report(
     panel.sweep = sweep if len({*sweeps}) > 1 else ''
     panel.missing = missing_runs.by_arm(panel.runs, arm_of, shown)
   status |= missing_runs.fruitless(counted, metric)
+  for panel in panels:
+    status = missing_runs.lengthened(panel.runs) | status
   if not any(metric in panel.metrics if metric else panel.metrics for panel in panels):
     names = sorted(metrics_of(runs))
     there = ', '.join(names) or 'none yet'

@@ -47,10 +47,10 @@ def command_of(run: Run, root: Path) -> str:
 def times(runs: Sequence[Run], root: Path, processes: int) -> tuple[Mapping[str, float], str]:
   """Estimates durations: ({folder: seconds of a run} as far as known, how they are known). An arm
   without a finished run takes as long as the FLOPs of its steps say, by a run that is done, else by
-  one that is being trained, beside which nothing is tried, else by a trial. The first run of an arm
-  compiles its program, which the others find."""
+  one that is being trained, beside which nothing is tried, else by a trial. The first run of an
+  arm, and those that begin beside it, compile its program, which the others find."""
   ended = {run.folder: sweep_jobs.state_of(root, run) for run in runs}
-  known, how_known = sweep_jobs.expected(runs, ended), 'as long as the runs that are done'
+  known, how_known = sweep_jobs.expected(root, runs, ended), 'as long as the runs that are done'
   sure = {run.folder: known[run.arm] for run in runs if run.arm in known}
   if len(sure) == len(runs):
     return sure, how_known
@@ -93,8 +93,9 @@ def times(runs: Sequence[Run], root: Path, processes: int) -> tuple[Mapping[str,
     by_arm[arm] = start + timeline.flops_before(steps, flops) * per_flop + evaluating[arm]
   of_evals = sweep_jobs.duration(evaluating.get(first.arm, math.nan))
   how += f': {start:.0f} s to start, {seconds / steps_done:.2g} s a step, {of_evals} to evaluate'
-  firsts = {run.arm: run for run in reversed(runs)}
-  later = lambda run: compiling * (run is not firsts[run.arm])
+  turns = {run.folder: i // processes for i, run in enumerate(runs)}  # of runs that begin together
+  firsts = {run.arm: turns[run.folder] for run in reversed(runs)}
+  later = lambda run: compiling * (turns[run.folder] > firsts[run.arm])
   each = {run.folder: by_arm[run.arm] - later(run) for run in runs if run.arm in by_arm}
   return each | sure, f'{how_known}; of another arm by {how}' if sure else how
 

@@ -235,14 +235,17 @@ def steps_of(there: recorded.Run) -> int:
   return int(sum(point.values.get('steps') or 0 for point in there.training))
 
 
-def expected(runs: Sequence[Run], ended: Mapping[str, Outcome]) -> dict[str, float]:
+def expected(root: Path, runs: Sequence[Run], ended: Mapping[str, Outcome]) -> dict[str, float]:
   """{arm: seconds of a run}, the median of its finished runs, for arms that have some: one that
-  was stopped has begun more than once."""
+  was stopped has begun more than once. Of the seconds in which they compiled the fewest count:
+  another finds the program."""
   by_arm = collections.defaultdict(list)
   for run in runs:
     if (outcome := ended.get(run.folder, Outcome())).state == 'done':
-      by_arm[run.arm].append(outcome.seconds)
-  return {arm: statistics.median(seconds) for arm, seconds in by_arm.items()}
+      compiling = records.read_facts(root / run.folder, []).compile_seconds or 0.0
+      by_arm[run.arm].append((outcome.seconds - compiling, compiling))
+  split = {arm: [*zip(*some)] for arm, some in by_arm.items()}
+  return {arm: statistics.median(rest) + min(compiling) for arm, (rest, compiling) in split.items()}
 
 
 def duration(seconds: float) -> str:

@@ -161,12 +161,17 @@ def content_of(
   gone = [name for name in earlier if name not in begun and name not in now]
   there = {run.arm for run in (*begun.values(), *runs)}
   before = sweep.baseline if sweep and begun and sweep.baseline in there else ''
+  longer = []
   for run in runs:
     if not files.exists(root / run.folder / contents.CONFIG):
       if sentence := config_lib.why_none_begins(run.config):
         raise InputError(f'{run.folder}: {sentence}')
     elif was := begun.get(run.folder):
-      _check_same(root, run, was)
+      longer += [f'{run.folder} goes on with {x}' for x in _moves(root, run, was)]
+  if longer:
+    more = f' and {len(longer) - 1} more' * (len(longer) > 1)
+    fault = 'its rates of learning are not those of a run that begins so; a new --workdir has these'
+    log.warning('%s%s: %s', longer[0], more, fault)
   if gone and not args.dry_run:
     more = f' and {len(gone) - 1} more' * (len(gone) > 1)
     log.warning('%s: what was planned and has not begun is left out: %s%s', path, gone[0], more)
@@ -180,18 +185,18 @@ def content_of(
   return {'config': args.config, 'baseline': kept, 'runs': both}
 
 
-def _check_same(root, run, was):
-  """InputError if a run of an earlier sweep has another config now. Its training checks it, too,
-  when the plan and the record of how that run ended are already overwritten."""
-  fault = ''
+def _moves(root, run, was):
+  """The changes of length of a run of an earlier sweep; InputError if it has another config now.
+  Its training checks it, too, when the plan and the record of its end are overwritten."""
+  fault, changes = '', []
   if was.spec and was.spec != run.spec:  # which is not loaded: it is code
     known = records.read_outcome(root, run.folder).config
     fault = f'is a run of {was.spec}' if known not in ('', jobs.fingerprint(run.config)) else ''
   elif was.fields != run.fields:
-    changes = []
     with contextlib.suppress(InputError):
       changes = config_lib.changes(config_lib.load(run.spec, [*map(str, was.fields)]), run.config)
-    if changes := [x for x in changes if x.partition(':')[0] not in contents.MOVES]:
-      fault = f'was trained with another config ({"; ".join(changes[:3])})'
+    if others := [x for x in changes if x.partition(':')[0] not in contents.MOVES]:
+      fault = f'was trained with another config ({"; ".join(others[:3])})'
   if fault:
     raise InputError(f'{root / run.folder} {fault}; give this sweep a --workdir of its own.')
+  return [x for x in changes if x.partition(':')[0] in contents.LENGTH]

@@ -298,6 +298,16 @@ def test_the_model_is_of_init_from_and_the_vocabulary_of_the_corpus(
     assert f'error: {fault}' in capsys.readouterr().err
 
 
+def test_a_corpus_that_is_not_here_is_named(tmp_path, caplog):
+  (tmp_path / 'a.txt').write_text('text')
+  for train, told in ((tmp_path, 0), ('tfds:wikipedia', 0), ('', 0), (tmp_path / 'D', 1)):
+    caplog.clear()
+    config = c.load('configs/pretrain.py:size=tiny', [f'--config.data.train={train}'])
+    estimate.of_its_run(config)
+    size = f'(the model is of vocab_size={config.model.vocab_size})'
+    assert caplog.text.count('D does not exist') == caplog.text.count(size) == told
+
+
 def test_what_cannot_be_divided_is_told_before_its_price(monkeypatch, capsys):
   as_if_compiled(lambda *_: NOWHERE, monkeypatch)
   for wrong in ('batch_size=1000', 'mesh.data=5', 'mesh.tensor=16'):

@@ -50,8 +50,13 @@ def of_its_run(config: ConfigDict, set_by_user: Collection[str] = ()) -> ConfigD
   beginning = initialization.beginning_of(config, '', weights=False)
   config, task = initialization.adopt_model(config, beginning, set_by_user), TASKS[config.objective]
   parts = files.parts(config.data.train, config.corpus.languages) if task.reads_corpus else []
-  is_prepared = bool(parts) and all(prepared.is_prepared(part) for _, part in parts)
-  return task.resolve(config) if is_prepared else config
+  others = [part for _, part in parts if not prepared.is_prepared(part)]
+  for part in (part for part in others if part and not files.is_named(part)):
+    try:
+      files.expand(part)
+    except InputError as error:
+      log.warning('data.train: %s (the model is of vocab_size=%d)', error, config.model.vocab_size)
+  return task.resolve(config) if parts and not others else config
 
 
 def objective_of(config: ConfigDict) -> Objective:

@@ -234,15 +234,11 @@ def _named(
       kind = 'lines with another number of columns'
       fix = 'repair or remove the line' + ', or add a header if the file has none' * bool(place)
       wrong(where, f'{expected}; {BETWEEN if _is_several(header[:width]) else fix}', kind)
-    elif (stray := [x for i, x in enumerate(cells) if i not in named and x.strip()]) and (
-      len(cells) < len(header)  # so a delimiter may stand in a text
-    ):
-      fault = f'{quoted(stray[0])} stands in a column that the header has no name for'
+    elif value := next((x for i, x in enumerate(cells) if i not in named and x.strip()), ''):
+      fault = f'{quoted(value)} stands in a column that the header has no name for'
       advice = 'name it there or, if the file has no header line, in table.columns'
       wrong(where, f'{fault}; {advice}', 'lines with a value in a column without a name')
     else:
-      if stray:
-        counts['lines with a value in a column without a name (the value left out)'] += 1
       row = Row((header[i], cells[i]) for i in named)
       row.header, row.delimiter = place, delimiter
       yield number, row

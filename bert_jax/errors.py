@@ -117,9 +117,9 @@ def listed(values: Iterable[object], most: int = 8) -> str:
 
 
 def counted(number: int, things: str) -> str:
-  """A number with the plural that it counts, whose first or second word ends in s: '1,234 empty
+  """A number with the plural that it counts, one of whose first three words ends in s: '1,234 empty
   texts (kept)', '1 file'."""
-  one = re.sub(r'^(\w+ )??(\w*[^\Ws])s\b', r'\1\2', things)
+  one = re.sub(r'^((?:\w+ ){0,2}?)(\w*[^\Ws])s\b', r'\1\2', things)
   return f'{number:,} {one if number == 1 else things}'
 
 

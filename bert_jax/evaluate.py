@@ -14,6 +14,7 @@ one language and evaluated on many, that is the cross-lingual experiment of M-BE
 """
 
 import contextlib
+import functools
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ import jax
 
 from bert_jax import config as config_lib
 from bert_jax import hosts, metrics, sharding, step, tokenizers
+from bert_jax.buckets import Bucket
 from bert_jax.command_line import aligned, command_line, command_parser
 from bert_jax.convert import from_huggingface
 from bert_jax.errors import InputError, log
@@ -70,7 +72,7 @@ def evaluate_on(
     advice = f'make it one by: python -m bert_jax.tools.convert --from {workdir} --to W'
     raise InputError(f'{workdir} is a released model and no run; {advice}')
   begun = contents.read_config(workdir)
-  config, own = config_lib.override(begun, overrides), begun.data.eval
+  config = config_lib.override(begun, overrides)
   tokenizer = tokenizers.load_folder(workdir)
   task = TASKS[config.objective]
   objective = teacher.taught(config, task.objective(config, tokenizer), tokenizer)
@@ -86,13 +88,19 @@ def evaluate_on(
   if not is_given and meta.get('converted'):
     fault = f'{workdir} holds converted weights and no data'
     raise InputError(f'{fault}; name what to evaluate on, --config.data.eval=FILE.')
+  rows_of_run = functools.cache(functools.partial(_trained_on, config, begun.data.eval, tokenizer))
   sources: dict[str, Any] = {}
   for name, spec in parts:
     if spec:
       config = config_lib.override(config, [f'--config.data.eval={spec}'])
-    sources[name] = _source(config, tokenizer, own)
+    sources[name], is_known = _source(config, tokenizer)
     if sources[name] is None:
       raise InputError('there is nothing to evaluate on; set --config.data.eval=FILE.')
+    # Of its own evaluation data the run has warned itself.
+    is_new = config.data.eval != begun.data.eval and not is_known
+    if is_new and isinstance(sources[name], Scored) and hosts.first() and (known := rows_of_run()):
+      for said in remarks.about_copies(known, sources[name]):
+        log.warning('%s', said)
   with jax.set_mesh(mesh), sharding.activation_rules():
     eval_step = jax.jit(layers.traced_in(config.model.dtype, step.make_eval_step(objective)))
     carry = evaluation.empty_carry(objective, config, mesh)
@@ -109,24 +117,26 @@ def evaluate_on(
       yield Evaluation(name, result, number, evaluation.beside(result, source, answers))
 
 
-def _source(config, tokenizer, own):
-  """The source of data.eval, or None; warns if the run was trained on it. Training texts are read
-  again if they are labelled rows in a file of at most SOON bytes; own: the run's data.eval, for
-  which it has warned itself."""
-  task, train = TASKS[config.objective], config.data.train
-  if copies := files.trained_on(train, config.data.eval):
+def _source(config, tokenizer):
+  """(the source of data.eval, or None; whether the run was trained on that, which is said)."""
+  copies = files.trained_on(config.data.train, config.data.eval)
+  if copies:
     named = f'{copies[0]}{f" and {len(copies) - 1} more" * (len(copies) > 1)}'
     log.warning('%s: the run was trained on this; see how it does on other texts.', named)
-  of_splits = task.sources(config, tokenizer, ('eval',))
-  task.check_sources(of_splits, '')
-  source = of_splits.get('eval')
-  is_small = Path(train).is_file() and Path(train).stat().st_size <= SOON
-  if isinstance(source, Scored) and is_small and not copies and config.data.eval != own:
-    with contextlib.suppress(InputError):  # the file may be another by now
-      begun = config_lib.override(config, [f'--config.data.eval={own}'])
-      for said in remarks.about_copies(task.sources(begun, tokenizer, ('train',))['train'], source):
-        log.warning('%s', said)
-  return source
+  task = TASKS[config.objective]
+  sources = task.sources(config, tokenizer, ('eval',))
+  task.check_sources(sources, '')
+  return sources.get('eval'), bool(copies)
+
+
+def _trained_on(config, own, tokenizer):
+  """The training examples of a run whose data.eval was `own`, if they are in a small file."""
+  with contextlib.suppress(InputError, OSError):  # it may be gone, or another by now
+    path = Path(config.data.train).expanduser()
+    if not isinstance(path, Bucket) and path.is_file() and path.stat().st_size <= SOON:
+      config = config_lib.override(config, [f'--config.data.eval={own}'])
+      return TASKS[config.objective].sources(config, tokenizer, ('train',)).get('train')
+  return None
 
 
 def evaluate_sets(

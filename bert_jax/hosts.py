@@ -105,10 +105,10 @@ def join(seconds: int | None = None) -> None:
 def _losses_in_a_sentence() -> Iterator[None]:
   """A context for joining, after which a lost process ends this one with a sentence, also while it
   waits on its devices. Without a callback JAX's client would abort it under a C++ trace. With one
-  jaxlib 0.7 to 0.12 fails to convert its argument, which C++ would say in two lines and abort."""
+  jaxlib 0.7 to 0.12 fails to convert its argument, a std::bad_cast that says nothing."""
   global _lost  # Python must keep references, since C does not
 
-  def lost(*_: Any) -> None:
+  def lost(_: Any) -> None:
     message = f'error: {who()} was aborted, for the reason above, or since another one {AGAIN}\n'
     os.write(2, message.encode())
     os._exit(Alone.code)
@@ -119,10 +119,20 @@ def _losses_in_a_sentence() -> Iterator[None]:
     yield
   finally:
     _jax.get_distributed_runtime_client = make
-  _lost = ctypes.CFUNCTYPE(None, ctypes.c_int)(lost), ctypes.CFUNCTYPE(None)(lost)
+
+  def terminate() -> None:
+    info = ctypes.cast(cpp.__cxa_current_exception_type(), ctypes.POINTER(ctypes.c_char_p))
+    if not info or info[1] != b'St8bad_cast':  # its name
+      before()  # which says what it is, and aborts
+    lost(None)
+
+  _lost = ctypes.CFUNCTYPE(None, ctypes.c_int)(lost), ctypes.CFUNCTYPE(None)(terminate)
   ctypes.CDLL(None).signal(signal.SIGABRT, _lost[0])
   with contextlib.suppress(OSError, AttributeError):  # where jaxlib's C++ is another
-    ctypes.CDLL('libstdc++.so.6')._ZSt13set_terminatePFvvE(_lost[1])  # std::set_terminate
+    cpp = ctypes.CDLL('libstdc++.so.6')
+    cpp.__cxa_current_exception_type.restype = ctypes.c_void_p
+    cpp._ZSt13set_terminatePFvvE.restype = ctypes.CFUNCTYPE(None)
+    before = cpp._ZSt13set_terminatePFvvE(_lost[1])  # std::set_terminate
 
 
 def who() -> str:

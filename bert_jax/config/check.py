@@ -15,7 +15,7 @@ from bert_jax.errors import InputError, quoted, suggestion
 from bert_jax.field import Field
 from bert_jax.tasks import TASKS, teaching
 from bert_jax.tasks.record import Family
-from bert_jax.timeline import Timeline, parsed
+from bert_jax.timeline import RATE, Timeline, parsed
 
 # {name: Field}: the fields that every objective has, and the fields of all objectives together.
 SHARED: dict[str, Field] = run.FIELDS | model.FIELDS | data.FIELDS | optimizer.FIELDS
@@ -58,6 +58,16 @@ def step_count(config: ConfigDict, rows: float) -> int:
   """The steps of a run on so many training rows: config.steps, or by config.epochs and min_steps;
   0: there are no rows to count epochs by."""
   return config.steps or (max(_steps_of_epochs(config, rows), config.min_steps) if rows else 0)
+
+
+def other_rates(then: ConfigDict, now: ConfigDict, rows: float) -> int:
+  """The steps by an earlier config of a run on so many training rows, if its learning rates until
+  there are others by the config that it has now; else, or if they cannot be known, 0."""
+  before, after = step_count(then, rows), step_count(now, rows)
+  if before in (0, after) or not after:
+    return 0
+  changed = timeline_of(now, after).same_until(timeline_of(then, before), min(before, after))
+  return before * any(change.field == RATE for change in changed)
 
 
 def is_lengthened(config: ConfigDict, rows: float) -> bool:

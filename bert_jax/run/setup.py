@@ -160,7 +160,7 @@ def open_workdir(inputs: Inputs) -> checkpoint.Checkpoints:
   if hosts.first():
     if not inputs.in_workdir and files.exists(workdir / contents.CONFIG):
       log.info('an earlier run in %s has left no checkpoint: this one begins anew', workdir)
-    contents.claim(workdir, config)
+    contents.claim(workdir, config, begins=not inputs.in_workdir)
     if not inputs.in_workdir:
       inputs.tokenizer.save(workdir)
   hosts.wait('claimed')

@@ -7,7 +7,7 @@ that it was saved with. Whoever reads weights calls check_belongs to see that th
 import json
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -59,13 +59,16 @@ def read_config(workdir: str | Path) -> ConfigDict:
 
 def fingerprints(workdir: str | Path, config: ConfigDict) -> list[str]:
   """The fingerprints of a config: as it is, and with each earlier value of RECORDED fields."""
-  out = [config_lib.fingerprint(config)]
+  return [*map(config_lib.fingerprint, (config, *configs(workdir, config)))]
+
+
+def configs(workdir: str | Path, config: ConfigDict) -> Iterator[ConfigDict]:
+  """Yields a config with each earlier value of RECORDED fields, and with those of config.json."""
   for values in lengths(workdir):
     config = config.copy_and_resolve_references()
     for name, value in values.items():
       config_lib.set_field(config, name, value)
-    out.append(config_lib.fingerprint(config))
-  return out
+    yield config
 
 
 def lengths(workdir: Path | str) -> list[dict[str, Any]]:
@@ -113,12 +116,13 @@ def check(workdir: Path, config: ConfigDict) -> None:
     raise InputError(f'{fault}; use another {advice}.')
 
 
-def claim(workdir: str | Path, config: ConfigDict) -> None:
-  """Creates the workdir of a run and writes its config.json."""
+def claim(workdir: str | Path, config: ConfigDict, begins: bool = False) -> None:
+  """Creates the workdir of a run and writes its config.json. begins: what an earlier run there had,
+  which left no checkpoint, is no past of this one."""
   path = Path(workdir) / CONFIG
   now = {name: x for name, x in config_lib.flatten(config).items() if name in RECORDED}
   content, earlier = config.to_dict(), []
-  for values in (now | x for x in lengths(workdir)):
+  for values in (now | x for x in ([] if begins else lengths(workdir))):
     others = {k: x for k, x in values.items() if k not in LENGTH and x != now.get(k)}
     if values != now:
       earlier.append([*(values[name] for name in LENGTH), *([others] if others else [])])

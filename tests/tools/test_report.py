@@ -379,23 +379,47 @@ def test_several_folders_are_one_report_and_no_two_arms_are_called_alike(tmp_pat
     report.read(*folders, renamed=['beta1=0.8=X', 'beta1=0.9=X'])
 
 
-def test_runs_that_went_on_with_more_steps_are_named_beside_others(tmp_path):
-  """Their rates of learning were others at first; where all went on alike they can be compared."""
+@pytest.mark.parametrize(
+  ('schedule', 'warmup', 'differ'),
+  [
+    ('linear', 5, True),
+    ('constant', 5, False),
+    ('constant', 0.1, True),
+    ('inverse_sqrt', 5, False),
+  ],
+)
+def test_runs_that_went_on_with_more_steps_are_named_beside_others(
+  schedule, warmup, differ, tmp_path
+):
+  """If their learning rates were others at first, and unless all went on alike."""
+  rates = f'optimizer.schedule={schedule}', f'optimizer.warmup={warmup}'
   for arm, seed in itertools.product((0.8, 0.9), (0, 1)):
-    fields = f'optimizer.beta1={arm}', f'seed={seed}', 'steps=60'
+    fields = f'optimizer.beta1={arm}', f'seed={seed}', 'steps=60', *rates
     path = workdir(tmp_path / f'{arm},{seed}', [(60, 'eval', {'mlm': arm + seed})], *fields)
     if arm == 0.8:
-      config = json.loads((path / 'config.json').read_text()) | {'earlier_lengths': [[40, 0.0]]}
+      earlier = [[40, 0.0], [40, 0.0, {'data.train': 'x'}]][: 1 + seed]  # one was moved, too
+      config = json.loads((path / 'config.json').read_text()) | {'earlier_lengths': earlier}
       (path / 'config.json').write_text(json.dumps(config))
-  (said,) = report.read(tmp_path).remarks
-  why = 'its rates of learning are not those of a run that begins with 60 steps'
-  assert said == f'mlm_nsp: beta1=0.8, seeds 0, 1: it went on from 40 steps: {why}'
+  why = 'its learning rates until there were those of a run so short'
+  said = f'mlm_nsp: beta1=0.8, seeds 0, 1: it went on from 40 steps: {why}'
+  assert report.read(tmp_path).remarks == [said] * differ
   for seed in (0, 1):
     shutil.rmtree(tmp_path / f'0.9,{seed}')
   assert not report.read(tmp_path).remarks
 
 
-def test_an_arm_of_several_sweeps_may_be_called_as_their_table_calls_it(tmp_path):
+def test_fields_of_an_arm_are_shortened_beside_a_folder_in_another(tmp_path):
+  for sweep, steps in (('a/S', 2), ('b/S', 3)):
+    for beta in (0.8, 0.9):
+      both = f'optimizer.beta1={beta}', 'optimizer.beta2=0.99'
+      path = tmp_path / sweep / f'{",".join(both)},seed=0'
+      workdir(path, [(steps, 'eval', {'mlm': beta})], *both, f'steps={steps}')
+    plan(tmp_path / sweep)
+  labels = {arm.label for panel in report.read(tmp_path).panels for arm in panel.arms}
+  assert 'beta1=0.8 (b/S)' in labels and len(labels) == 4, labels
+
+
+def test_an_arm_of_several_sweeps_may_be_called_as_their_table_calls_it(tmp_path, monkeypatch):
   for sweep, steps in (('S', 2), ('T', 3)):
     for beta in (0.8, 0.9):
       fields = f'optimizer.beta1={beta}', f'steps={steps}'
@@ -416,6 +440,9 @@ def test_an_arm_of_several_sweeps_may_be_called_as_their_table_calls_it(tmp_path
   here = f'{tmp_path.name}/S'
   assert labels(read())[::3] == ['beta1=0.8 (more/S)', f'beta1=0.9 ({here})']
   assert labels(read(f'{here}=here'))[::3] == ['beta1=0.8 (here)', 'beta1=0.9 (more/S)']
+  monkeypatch.chdir(tmp_path / 'more' / 'S')  # and they are called so wherever one stands
+  runs, _ = records.below('.', '../../S')
+  assert {*arms.names_of_folders(runs).values()} == {here, 'more/S'}
 
 
 def test_runs_judged_under_other_masks_are_named(tmp_path):

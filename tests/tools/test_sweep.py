@@ -604,7 +604,10 @@ def test_what_is_trained_already_is_no_time_left(length, steps, tmp_path, capsys
     checkpoint_at(tmp_path / f'seed={seed}', saved)
     if saved == 350:  # it is damaged, so the run goes on from the one before it
       (tmp_path / f'seed={seed}' / 'checkpoints' / '350' / 'meta' / 'metadata').write_text('{}')
-    summary = {'steps': 400, 'seconds': {'setup': 200.0}}  # which it spends again
+    # Seconds of setup are spent again; it had fewer epochs.
+    summary = {'steps': 400 if seed == 3 else 350, 'seconds': {'setup': 200.0}}
+    rows = {'rows': 200 * c.load(PRETRAIN).batch_size}
+    (tmp_path / f'seed={seed}' / 'run.json').write_text(json.dumps({'data': {'train': rows}}))
     (tmp_path / f'seed={seed}' / 'summary.json').write_text(json.dumps(summary))
   monkeypatch.setattr(sweep, 'times', lambda *_: (dict.fromkeys(names, 1000.0), 'known'))
   ended = lambda _, run, *faults: Outcome('done' if run.folder == 'seed=3' else '')
@@ -1030,12 +1033,16 @@ def test_runs_that_go_on_with_more_steps_are_named(tmp_path, caplog):
   steps = lambda seeds, number: planned(
     tmp_path, '--seeds', seeds, fields=[f'--config.steps={number}']
   )
-  for run in steps('2', 40)[0]:
+  for run in steps('3', 40)[0]:
     contents.claim(tmp_path / run.folder, run.config)
-  steps('3', 40)
+  steps('4', 40)
+  steps('4', 60)  # from their start, as they have no checkpoint
+  for seed in (0, 1):
+    checkpoint_at(tmp_path / f'seed={seed}', 20)
+  steps('4', 40)
   assert 'goes on' not in caplog.text
-  steps('3', 60)
-  assert 'seed=0 goes on with steps: 40 -> 60 and 1 more: its rates of learning' in caplog.text
+  steps('4', 60)
+  assert 'seed=0 goes on from 40 steps and 1 more: until there its learning rates' in caplog.text
 
 
 def test_a_folder_of_a_resolved_run_is_the_same_sweep(tmp_path):

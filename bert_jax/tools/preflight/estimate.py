@@ -4,6 +4,7 @@ it takes least time."""
 
 import bisect
 import math
+import os
 import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -51,7 +52,8 @@ def of_its_run(config: ConfigDict, set_by_user: Collection[str] = ()) -> ConfigD
   config, task = initialization.adopt_model(config, beginning, set_by_user), TASKS[config.objective]
   parts = files.parts(config.data.train, config.corpus.languages) if task.reads_corpus else []
   others = [part for _, part in parts if not prepared.is_prepared(part)]
-  for part in (part for part in others if part and not files.is_named(part)):
+  is_here = lambda part: '://' in part or os.path.lexists(os.path.expanduser(part))
+  for part in (part for part in others if part and not (files.is_named(part) or is_here(part))):
     try:
       files.expand(part)
     except InputError as error:

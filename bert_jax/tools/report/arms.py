@@ -104,11 +104,11 @@ def described(way: frozenset, ways: Mapping[frozenset, Sequence[Arm]]) -> str:
 
 def names_of_folders(runs: Iterable[Run]) -> dict[str, str]:
   """{folder in which runs are: its name}, after the folders above it if others have that name."""
-  ends = lambda path: ['/'.join(path.parts[-n:]) for n in range(1, 1 + len(path.parts))]
-  every = dict.fromkeys(run.path.parent for run in runs)
-  counts = collections.Counter(end for path in every for end in ends(path))
-  name = lambda path: next((end for end in ends(path) if counts[end] == 1), str(path))
-  return {str(path): name(path) for path in every}
+  whole = {str(run.path.parent): os.path.normpath(str(run.path.parent.absolute())) for run in runs}
+  ends = lambda path: ['/'.join(path.split('/')[-n:]) for n in range(1, 1 + path.count('/'))]
+  counts = collections.Counter(end for path in {*whole.values()} for end in ends(path))
+  name = lambda path: next((end for end in ends(path) if counts[end] == 1), path)
+  return {folder: name(path) for folder, path in whole.items()}
 
 
 def sweeps_of(runs: Iterable[Run], words: Mapping[str, str]) -> str:
@@ -219,8 +219,10 @@ def arms_of(runs: Sequence[Run], words: Mapping[str, str]) -> list[Arm]:
   several = lambda name: names.count(name) > 1
   ends = [f' ({of})' if several(name) else '' for name, of in zip(names, parents)]
   texts = [name + end for name, end in zip(names, ends)]
-  texts = [text if texts.count(text) == 1 else key for text, key in zip(texts, groups)]
-  labels = shortened([text or 'all runs' for text in texts])
+  of = zip(texts, names, ends, groups)
+  of = [(name, end) if texts.count(text) == 1 else (key, '') for text, name, end, key in of]
+  labels = [x + end for x, (_, end) in zip(shortened([x or 'all runs' for x, _ in of]), of)]
+  texts = [name + end for name, end in of]
   bare = [label.removesuffix(end) for label, end in zip(labels, ends)]  # as tables show it
   each = zip(labels, bare, names, texts, folders, groups.values(), ends)
   return [Arm(label, {label, *called}, members, end) for label, *called, members, end in each]

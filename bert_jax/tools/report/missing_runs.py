@@ -4,7 +4,9 @@ import collections
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+from bert_jax import config as config_lib
 from bert_jax import files
+from bert_jax.errors import listed
 from bert_jax.files import Path
 from bert_jax.tools.report.arms import Arm
 from bert_jax.workdir import contents, lock, records
@@ -81,22 +83,17 @@ def fruitless(runs: Sequence[Run], metric: str) -> dict[Path, str]:
 
 
 def lengthened(runs: Sequence[Run]) -> dict[Path, str]:
-  """{path: from where} of runs that went on with more steps, if not all have done so alike: the
-  rates of learning of their first steps are of another length."""
-  length = lambda values: (
-    f'{values["steps"]} steps' if values['steps'] else f'{values["epochs"]:g} epochs'
-  )
-  each = {run.path: list(map(length, contents.lengths(run.path))) for run in runs}
-  if len({*map(str, each.values())}) == 1:
-    return {}
-  out = {}
+  """{path: from where} of runs that went on with more steps, unless all have done so alike: until
+  there their learning rates were those of a shorter run."""
+  came = {run.path: [] for run in runs}
   for run in runs:
-    *_, now = each[run.path] or ['']
-    earlier = dict.fromkeys(x for x in each[run.path] if x != now)
-    if earlier and run.fields['optimizer.schedule'] != 'constant':
-      why = f'its rates of learning are not those of a run that begins with {now}'
-      out[run.path] = f'it went on from {" and ".join(earlier)}: {why}'
-  return out
+    if config := run.config:
+      rows, then = run.facts.split('train').rows, contents.configs(run.path, config)
+      came[run.path] = sorted({config_lib.other_rates(x, config, rows) for x in then} - {0})
+  if len({*map(str, came.values())}) == 1:
+    return {}
+  why = 'its learning rates until there were those of a run so short'
+  return {k: f'it went on from {listed(x)} steps: {why}' for k, x in came.items() if x}
 
 
 def by_arm(

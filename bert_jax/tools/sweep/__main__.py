@@ -93,10 +93,13 @@ def times(runs: Sequence[Run], root: Path, processes: int) -> tuple[Mapping[str,
     by_arm[arm] = start + timeline.flops_before(steps, flops) * per_flop + evaluating[arm]
   of_evals = sweep_jobs.duration(evaluating.get(first.arm, math.nan))
   how += f': {start:.0f} s to start, {seconds / steps_done:.2g} s a step, {of_evals} to evaluate'
-  turns = {run.folder: i // processes for i, run in enumerate(runs)}  # of runs that begin together
-  firsts = {run.arm: turns[run.folder] for run in reversed(runs)}
+  undone = [run for run in runs if ended[run.folder].state != 'done']
+  turns = {
+    run.folder: i // processes for i, run in enumerate(undone)
+  }  # of those that begin at once
+  firsts = {run.arm: turns[run.folder] for run in reversed(undone)}
   later = lambda run: compiling * (turns[run.folder] > firsts[run.arm])
-  each = {run.folder: by_arm[run.arm] - later(run) for run in runs if run.arm in by_arm}
+  each = {run.folder: by_arm[run.arm] - later(run) for run in undone if run.arm in by_arm}
   return each | sure, f'{how_known}; of another arm by {how}' if sure else how
 
 
@@ -108,7 +111,8 @@ def show(runs: Sequence[Run], root: Path, processes: int) -> None:
     there = records.read(root / run.folder)
     saved = max(there.checkpoints, default=0)
     state = sweep_jobs.state_of(root, run, faults).state or ('begun' if saved else '-')
-    last = run.config.steps or there.summary.steps
+    length = config_lib.step_count(run.config, there.facts.split('train').rows)
+    last = length or there.summary.steps  # which may be of an earlier command
     each = seconds.get(run.folder, math.nan)
     if saved and last:  # one that goes on spends the seconds of its start again
       again = sweep_jobs.so_far(root / run.folder)[2].get('setup', 0.0)

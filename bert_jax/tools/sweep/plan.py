@@ -21,7 +21,7 @@ from bert_jax.tools.report.arms import WITHOUT_EFFECT
 from bert_jax.tools.sweep import arms as sweep_arms
 from bert_jax.tools.sweep import draws, jobs
 from bert_jax.tools.sweep.arms import Run
-from bert_jax.workdir import contents, records
+from bert_jax.workdir import contents, records, saved_steps
 
 MOST_STEPS = 2**40
 MANY_TOKENS = 1e9  # many times the embedded documentation
@@ -167,11 +167,12 @@ def content_of(
       if sentence := config_lib.why_none_begins(run.config):
         raise InputError(f'{run.folder}: {sentence}')
     elif was := begun.get(run.folder):
-      longer += [f'{run.folder} goes on with {x}' for x in _moves(root, run, was)]
+      _check_same(root, run, was)
+      longer += [f'{run.folder} goes on from {n} steps' for n in [_came(root, run)] if n]
   if longer:
     more = f' and {len(longer) - 1} more' * (len(longer) > 1)
-    fault = 'its rates of learning are not those of a run that begins so; a new --workdir has these'
-    log.warning('%s%s: %s', longer[0], more, fault)
+    fault = 'until there its learning rates were those of a run so short'
+    log.warning('%s%s: %s; a new --workdir trains all from the start', longer[0], more, fault)
   if gone and not args.dry_run:
     more = f' and {len(gone) - 1} more' * (len(gone) > 1)
     log.warning('%s: what was planned and has not begun is left out: %s%s', path, gone[0], more)
@@ -185,9 +186,19 @@ def content_of(
   return {'config': args.config, 'baseline': kept, 'runs': both}
 
 
-def _moves(root, run, was):
-  """The changes of length of a run of an earlier sweep; InputError if it has another config now.
-  Its training checks it, too, when the plan and the record of its end are overwritten."""
+def _came(root, run):
+  """The steps from which a run goes on, if until there it had other learning rates, else 0."""
+  folder = root / run.folder
+  with contextlib.suppress(InputError):
+    if next(saved_steps.newest_first(folder / 'checkpoints'), None) is not None:
+      rows = records.read_facts(folder).split('train').rows
+      return config_lib.other_rates(contents.read_config(folder), run.config, rows)
+  return 0
+
+
+def _check_same(root, run, was):
+  """InputError if a run of an earlier sweep has another config now. Its training checks it, too,
+  when the plan and the record of how that run ended are already overwritten."""
   fault, changes = '', []
   if was.spec and was.spec != run.spec:  # which is not loaded: it is code
     known = records.read_outcome(root, run.folder).config
@@ -199,4 +210,3 @@ def _moves(root, run, was):
       fault = f'was trained with another config ({"; ".join(others[:3])})'
   if fault:
     raise InputError(f'{root / run.folder} {fault}; give this sweep a --workdir of its own.')
-  return [x for x in changes if x.partition(':')[0] in contents.LENGTH]

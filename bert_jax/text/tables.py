@@ -133,8 +133,14 @@ def column(row: Row, name: str, where: str, advice: str = 'name one of these') -
   meant = resembling(name, row)
   if row.delimiter and _is_several([*row]):
     meant, advice = '', BETWEEN
-  there = f'only {listed(dict.fromkeys([*row, *row.no_text]))}{meant}; {advice}'
+  there = f'only {listed(columns_of(row))}{meant}; {advice}'
   raise InputError(f'{where} has no column {name!r}, {there}')
+
+
+def columns_of(row: Row) -> list[str]:
+  """The names of all columns of a row, but for the index of pandas."""
+  names = dict.fromkeys((*row, *row.no_text))
+  return [name for name in names if not name.startswith('__index_level_')]
 
 
 def resembling(name: str, names: Iterable[str]) -> str:

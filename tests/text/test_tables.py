@@ -111,7 +111,7 @@ def test_errors_name_the_file_and_the_line(tmp_path, name, content, message):
 
 
 def test_a_missing_column_names_those_there_are():
-  row = Row(sentence='a', gold_label='1')
+  row = Row(sentence='a', gold_label='1', __index_level_0__='7')  # as pandas writes an index
   assert column(row, 'sentence', 'a.tsv:2') == 'a'
   assert column(row, 'label|gold_label', 'a.tsv:2') == '1'
   assert column(row, 'gold_label|sentence', 'a.tsv:2') == '1'  # the first that is there

@@ -22,7 +22,7 @@ from bert_jax.tasks.ask import names_of
 from bert_jax.tasks.classification.label_sets import SEPARATORS, label_of
 from bert_jax.tasks.faulty_records import Problems, decimal_commas, reads
 from bert_jax.text import documentation, documents
-from bert_jax.text.tables import Row, first_of, resembling
+from bert_jax.text.tables import Row, columns_of, first_of, resembling
 from bert_jax.text.values import decimal_number
 
 EMBEDDED_EVAL_SHARE = 0.1  # the share of the modules that is held out
@@ -135,10 +135,9 @@ def _read(config, split, problems):
       if spec.startswith('tfds:') and label in ('-1', -1.0):  # so TFDS says that there is none
         label = None
       if label is None:
-        names = [x for x in (*row, *row.no_text) if not x.startswith('__index_level_')]  # pandas'
-        fault = f'it has no label in column {label_column!r} of {listed(names)}'
+        fault = f'it has no label in column {label_column!r} of {listed(columns_of(row))}'
         what = 'a label' if there or null else f'a column {label_column!r} of labels'
-        fault += '' if there or null else resembling(label_column, names)
+        fault += '' if there or null else resembling(label_column, columns_of(row))
         if problems.lacks(what, where, split, f'{fault}; name another with {FIELDS}'):
           continue
       if label == ():

@@ -38,6 +38,7 @@ from bert_jax.tasks.tagging import conll, scores
 from bert_jax.text import documents, plain_formats, tables
 from bert_jax.text.values import NotJson, json_value, whole_number
 from bert_jax.tools import arguments
+from bert_jax.workdir import provenance
 
 HUGE, DEEP = '1' * 5_000, '[' * 100_000
 
@@ -503,8 +504,8 @@ def test_a_folder_of_the_name_of_a_language_is_no_list_of_them(tmp_path, monkeyp
 
 def test_nothing_uses_affinity_where_it_may_not_exist(monkeypatch):
   monkeypatch.delattr(os, 'sched_getaffinity')
-  assert arguments.cores() == os.cpu_count()
-  guarded = 'arguments.py', 'child.py'
+  assert provenance.cores() == os.cpu_count()
+  guarded = 'provenance.py', 'child.py'
   for path in Path('bert_jax').rglob('*.py'):
     assert 'sched_getaffinity' not in path.read_text() or path.name in guarded, path
 

@@ -54,10 +54,3 @@ def check_writable(out: Path, option: str = '--out') -> None:
     raise InputError(f'{nearest} is a file; give {option} a folder')
   if not os.access(nearest, os.W_OK):
     raise InputError(f'{nearest} cannot be written to; choose another {option}')
-
-
-def cores() -> int:
-  """How many cores this process may use; on macOS, how many there are."""
-  if hasattr(os, 'sched_getaffinity'):
-    return len(os.sched_getaffinity(0))
-  return os.cpu_count() or 1

@@ -208,4 +208,6 @@ def made_by(mesh: jax.sharding.Mesh) -> dict[str, Any]:
   """The versions, devices and environment of this process, on which a run's bits depend."""
   devices = f'{jax.device_count()} x {jax.devices()[0].device_kind}'
   here = {'devices': devices, 'processes': jax.process_count(), 'mesh': dict(mesh.shape)}
+  if jax.default_backend() == 'cpu':  # whose sums are divided among them
+    here['cores'] = provenance.cores()
   return provenance.versions() | provenance.machine() | here

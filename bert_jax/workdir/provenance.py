@@ -76,6 +76,13 @@ def machine() -> dict[str, Any]:
   return {'processor': processor, 'environment': environment}
 
 
+def cores() -> int:
+  """How many cores this process may use; on macOS, how many there are."""
+  if hasattr(os, 'sched_getaffinity'):
+    return len(os.sched_getaffinity(0))
+  return os.cpu_count() or 1
+
+
 def _git(*words, fine=(0,)):
   """The output of a git command, or '' if it fails."""
   reads: dict[str, Any] = dict(capture_output=True, text=True, errors='replace', timeout=30)

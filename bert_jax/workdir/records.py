@@ -28,7 +28,11 @@ SPLITS = 'eval', 'whole', 'train'  # of the lines of metrics.jsonl
 SWEEP, LOGS = 'sweep.json', 'logs'  # in the folder of a sweep; logs/RUN.json says how a run ended
 # {field of run.json: its type}: what the last bits of a run depend on, see contents.made_by.
 MADE_BY = dict.fromkeys(('bert_jax', 'commit', 'python', 'processor', 'devices'), str)
-MADE_BY |= {'processes': int, **dict.fromkeys(('packages', 'environment', 'mesh'), dict)}
+MADE_BY |= {
+  'processes': int,
+  'cores': int,
+  **dict.fromkeys(('packages', 'environment', 'mesh'), dict),
+}
 
 
 def read(folder: Path | str) -> Run:

@@ -48,7 +48,7 @@ from bench import start as bench_start  # noqa: E402
 
 from bert_jax.command_line import command_line  # noqa: E402
 from bert_jax.errors import InputError  # noqa: E402
-from bert_jax.tools import arguments  # noqa: E402
+from bert_jax.workdir import provenance  # noqa: E402
 
 HELP = {
   'repeat': 'measured runs',
@@ -71,7 +71,7 @@ HELP = {
 ROWS = dict(seq_length=128, batch_size=64)
 PROGRAMS = {  # {command: (its function, {argument: its default; None: it is required})}
   'all': (bench_all.everything, dict(json='', corpus='', train='', vocab='', only='')),
-  'prepare': (bench_data.prepare, dict(vocab=None, processes=arguments.cores())),
+  'prepare': (bench_data.prepare, dict(vocab=None, processes=provenance.cores())),
   'loading': (bench_data.loading, ROWS | dict(corpus=None, seconds=3.0, processes=4)),
   'waiting': (bench_data.waiting, ROWS | dict(corpus=None, size='tiny', steps=60, batch_size=32)),
   'pretrain': (bench_pretrain.pretrain, ROWS | dict(size='base', dtype='', steps=20)),

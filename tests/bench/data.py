@@ -18,7 +18,7 @@ from bert_jax.errors import InputError
 from bert_jax.rows.batches import Batches
 from bert_jax.tasks import TASKS
 from bert_jax.tokenizers import run_tokenizer
-from bert_jax.tools import arguments
+from bert_jax.workdir import provenance
 
 KINDS = {  # {kind of rows: fields of configs/pretrain.py}
   'full': {'corpus.rows': 'full'},
@@ -65,7 +65,7 @@ def loading(args):
   run takes to plan them and to go on at a late step, and the tokens/s of its batches, shuffled as
   in training. As in training, a process makes one batch after the other, and on several cores there
   are several processes that are one run, each with its part of the rows (launch/local)."""
-  for n in sorted({1, min(args.processes, arguments.cores())}):
+  for n in sorted({1, min(args.processes, provenance.cores())}):
     with contextlib.closing(socket.create_server(('127.0.0.1', 0))) as free:
       address = f'127.0.0.1:{free.getsockname()[1]}'
     run = {hosts.ADDRESS: address, hosts.COUNT: str(n)} if n > 1 else {}

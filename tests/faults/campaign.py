@@ -279,7 +279,7 @@ def main(argv=None):
   add('--out', default='faults', help='folder of the results and of what went wrong')
   add('--quick', action='store_true', help='a short campaign')
   add('--seed', type=int, default=0, help='of the moments, places and kinds of the faults')
-  add('--jobs', type=int, default=arguments.cores(), help='cases at once; default: one per core')
+  add('--jobs', type=int, default=provenance.cores(), help='cases at once; default: one per core')
   add('--only', default='', choices=(*ALL, INPUTS_ALONE), help='one family')
   add('--kind', default='', choices=CASES, help='one kind of fault')
   add('--case', type=int, help='one case of --only and --kind, by its number from 0')

@@ -296,7 +296,7 @@ def test_what_not_all_processes_see_is_one_sentence(tmp_path, monkeypatch):
   monkeypatch.setattr(hosts, 'VISIBLE_SECONDS', 0)
   monkeypatch.setattr(hosts, 'from_all', lambda number: [1, int(number), 1])
   events = []  # the config is looked for when process 0 has written it
-  monkeypatch.setattr(setup.contents, 'claim', lambda *_: events.append('written'))
+  monkeypatch.setattr(setup.contents, 'claim', lambda *_, **__: events.append('written'))
   monkeypatch.setattr(hosts, 'wait', events.append)
   inputs = SimpleNamespace(config=None, workdir=tmp_path / 'W', in_workdir=True)
   for look, name in (

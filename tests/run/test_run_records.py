@@ -318,7 +318,7 @@ def test_a_repetition_that_differs_or_ends_earlier_is_not_the_same(
 
 def test_what_is_not_the_same_is_said_before_a_repetition(pretrained, tmp_path, capsys):
   workdir = shutil.copytree(pretrained[0], tmp_path / 'run')
-  other = lambda facts: facts['packages'].update(jax='0.1') or facts.update(commit='abc')
+  other = lambda facts: facts['packages'].update(jax='0.1') or facts.update(commit='abc', cores=99)
   edit(workdir / 'run.json', other)
   names = (workdir / 'packages.txt').read_text()
   (workdir / 'packages.txt').write_text(names + 'forgotten==1.0\n')
@@ -330,8 +330,8 @@ def test_what_is_not_the_same_is_said_before_a_repetition(pretrained, tmp_path, 
   said = '\n'.join(out['not_the_same'])
   # The rows are drawn with the seed, too.
   parts = 'jax 0.1 -> ', 'commit: abc -> ', 'forgotten 1.0 -> none', 'the changed code'
-  parts += 'seed: 0 -> 3', 'the data of train: fingerprint'
-  assert all(part in said for part in parts) and len(out['not_the_same']) == 6, said
+  parts += 'cores: 99 -> ', 'seed: 0 -> 3', 'the data of train: fingerprint'
+  assert all(part in said for part in parts) and len(out['not_the_same']) == 7, said
 
 
 CHANGED = """diff --git a/{0} b/{0}

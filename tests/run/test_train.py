@@ -718,7 +718,8 @@ def test_evaluate_repeats_the_last_evaluation_and_reads_another_file(
 def test_a_run_without_a_checkpoint_begins_anew(corpus_file, workdir, caplog):
   caplog.set_level('INFO', 'bert_jax')
   shutil.rmtree(workdir / 'checkpoints')  # as if it was killed before the first
-  inputs = read_inputs(small_pretrain(corpus_file), workdir)
+  inputs = read_inputs(small_pretrain(corpus_file, '--config.steps=29'), workdir)
   assert inputs.beginning.meta is None and not inputs.in_workdir
   setup.open_workdir(inputs).close()
   assert f'{workdir} has left no checkpoint: this one begins anew' in caplog.text
+  assert [length['steps'] for length in contents.lengths(workdir)] == [29]  # it has no past

@@ -774,6 +774,9 @@ def test_one_table_of_a_sweep_and_its_tasks_and_what_probes_found(
   (panel,) = report.read(tmp_path / 'S').panels
   pairs = ['probe_pairs_accuracy', 'probe_pairs_ties']
   assert panel.metrics == ['mlm', 'probe_loss', *pairs, 'probe_tags_accuracy']
+  shutil.rmtree(tmp_path / 'S' / f'{arms[1]},seed=2' / 'probe')
+  all_seeds, two = tables.more_tables(report.read(tmp_path / 'S').panels[0])[0].rows
+  assert all('(2 seeds)' in cell for cell in two[1:]) and not any('(' in x for x in all_seeds[1:])
   ties = [row.values for row in panel.rows(pairs[1])]
   assert ties == [dict.fromkeys(range(3), 0.0), dict.fromkeys(range(3), 0.25)]
   assert panel.rows('probe_loss')[1].mean == 5.5

@@ -1040,9 +1040,12 @@ def test_runs_that_go_on_with_more_steps_are_named(tmp_path, caplog):
   for seed in (0, 1):
     checkpoint_at(tmp_path / f'seed={seed}', 20)
   steps('4', 40)
-  assert 'goes on' not in caplog.text
+  assert 'more steps' not in caplog.text
   steps('4', 60)
-  assert 'seed=0 goes on from 40 steps and 1 more: until there its learning rates' in caplog.text
+  assert (
+    '2 runs with more steps than before, first seed=0 from 40: until there its learning'
+    in caplog.text
+  )
 
 
 def test_a_folder_of_a_resolved_run_is_the_same_sweep(tmp_path):

@@ -30,7 +30,7 @@ from bert_jax.tasks.pretraining import remarks
 from bert_jax.text import documents, duplicates
 from bert_jax.tools import arguments
 from bert_jax.tools.prepare.steps import Settings, begin, results
-from bert_jax.workdir import lock
+from bert_jax.workdir import lock, provenance
 
 
 def prepare(settings: Settings, out: Path | str, processes: int = 1) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def parser() -> argparse.ArgumentParser:
   removes = 'remove repeated documents; near: by MinHash (530 bytes a document)'
   add('--duplicates', default='keep', choices=('keep', 'exact', 'near'), help=removes)
   add('--near-threshold', type=float, default=0.8, help='Jaccard similarity of near duplicates')
-  add('--processes', type=int, default=arguments.cores(), help='default: one per core')
+  add('--processes', type=int, default=provenance.cores(), help='default: one per core')
   add('--shard-mb', type=int, default=64, help='text in a shard of the output')
   add('--beam', action='store_true', help='run by Apache Beam; other arguments go to it')
   add('--shards', type=int, default=0, help='of a corpus by --beam; for compressed or TFDS input')

@@ -75,7 +75,7 @@ def finals(panel: Panel, metric: str, width: float) -> 'Figure':
       axis.axvline(row.mean, color='0.6', linewidth=0.8, zorder=0)
   low, high = axis.get_xlim()
   # What is further away would press all others into a corner.
-  is_near = lambda x: 2 * low - high < x < 2 * high - low
+  is_near = lambda x: 3 * low - 2 * high < x < 3 * high - 2 * low
   for row in lost:
     if is_near(row.mean):
       draw(row)

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from bert_jax.errors import counted
 from bert_jax.files import Path
 from bert_jax.tasks.labelled import FEWEST_TEXTS
 from bert_jax.tools.report import arms as report_arms
@@ -103,8 +104,7 @@ def cells(row: Row, baseline: Row | None) -> tuple[str, ...]:
   if row.difference is None or baseline is None:
     return (*start, *4 * '-')
   difference, most = row.difference, max(len(row.values), len(baseline.values))
-  shared = f' ({difference.seeds} seed{"s" * (difference.seeds > 1)})'
-  fewer = shared if difference.seeds < most else ''
+  fewer = f' ({counted(difference.seeds, "seeds")})' if difference.seeds < most else ''
   tests = probability(difference.p), probability(difference.corrected)
   return (*start, f'{difference.mean:+.4f}{fewer}', within(difference.interval), *tests)
 
@@ -209,9 +209,11 @@ def notes(panel: Panel) -> Iterator[str]:
 
 def _scores(panel: Panel) -> Table:
   """The table of the other scores' means."""
-  others = panel.metrics[1:]
-  by_arm = zip(panel.arms, *(panel.rows(name) for name in others))
-  rows = [(arm.label, *map(mean_of, rows)) for arm, *rows in by_arm]
+  first, *others = panel.metrics
+  seeds = lambda row: len(row.values)
+  fewer = lambda row, of: f' ({counted(seeds(row), "seeds")})' if 0 < seeds(row) < seeds(of) else ''
+  by_arm = zip(panel.rows(first), *map(panel.rows, others))
+  rows = [(of.label, *(mean_of(row) + fewer(row, of) for row in rows)) for of, *rows in by_arm]
   return Table(SCORES, ('arm', *map(panel.named, others)), rows)
 
 

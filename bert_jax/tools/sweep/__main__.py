@@ -24,12 +24,11 @@ from bert_jax.command_line import aligned, command_line, command_parser
 from bert_jax.errors import InputError, log
 from bert_jax.files import Path
 from bert_jax.timeline import EVALUATION
-from bert_jax.tools import arguments
 from bert_jax.tools.report import __main__ as report
 from bert_jax.tools.sweep import jobs as sweep_jobs
 from bert_jax.tools.sweep import plan
 from bert_jax.tools.sweep.arms import Run
-from bert_jax.workdir import lock, records
+from bert_jax.workdir import lock, provenance, records
 
 
 def write(root: Path, content: dict[str, Any]) -> None:
@@ -177,7 +176,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if min(args.jobs, args.random, args.tokens, args.flops) < 0:
       raise InputError('--jobs, --random, --tokens and --flops are not negative.')
     runs, baseline = plan.planned(args, overrides)
-    root, processes = Path(args.workdir).expanduser(), args.jobs or arguments.cores()
+    root, processes = Path(args.workdir).expanduser(), args.jobs or provenance.cores()
     with contextlib.nullcontext() if args.dry_run else lock.held(root):
       content = plan.content_of(root, runs, baseline, args)
       if baseline and content['baseline'] == baseline and args.baseline is None:

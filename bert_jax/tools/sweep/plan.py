@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
 from bert_jax import files
-from bert_jax.errors import InputError, log
+from bert_jax.errors import InputError, counted, log
 from bert_jax.files import Path
 from bert_jax.run import initialization
 from bert_jax.tasks import TASKS
@@ -168,11 +168,12 @@ def content_of(
         raise InputError(f'{run.folder}: {sentence}')
     elif was := begun.get(run.folder):
       _check_same(root, run, was)
-      longer += [f'{run.folder} goes on from {n} steps' for n in [_came(root, run)] if n]
+      longer += [f'{run.folder} from {steps}' for steps in [_came(root, run)] if steps]
   if longer:
-    more = f' and {len(longer) - 1} more' * (len(longer) > 1)
+    count = counted(len(longer), 'runs')
     fault = 'until there its learning rates were those of a run so short'
-    log.warning('%s%s: %s; a new --workdir trains all from the start', longer[0], more, fault)
+    text = '%s with more steps than before, first %s: %s; a new --workdir trains all from the start'
+    log.warning(text, count, longer[0], fault)
   if gone and not args.dry_run:
     more = f' and {len(gone) - 1} more' * (len(gone) > 1)
     log.warning('%s: what was planned and has not begun is left out: %s%s', path, gone[0], more)

@@ -117,8 +117,8 @@ def listed(values: Iterable[object], most: int = 8) -> str:
 
 
 def counted(number: int, things: str) -> str:
-  """A number with the plural that it counts, one of whose first three words ends in s: '1,234 empty
-  texts (kept)', '1 file'."""
+  """A number with the plural that it counts, whose noun is the first of up to three words that ends
+  in s: '1,234 empty texts (kept)', '1 file'."""
   one = re.sub(r'^((?:\w+ ){0,2}?)(\w*[^\Ws])s\b', r'\1\2', things)
   return f'{number:,} {one if number == 1 else things}'
 

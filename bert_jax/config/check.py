@@ -60,14 +60,16 @@ def step_count(config: ConfigDict, rows: float) -> int:
   return config.steps or (max(_steps_of_epochs(config, rows), config.min_steps) if rows else 0)
 
 
-def other_rates(then: ConfigDict, now: ConfigDict, rows: float) -> int:
-  """The steps by an earlier config of a run on so many training rows, if its learning rates until
-  there are others by the config that it has now; else, or if they cannot be known, 0."""
-  before, after = step_count(then, rows), step_count(now, rows)
-  if before in (0, after) or not after:
-    return 0
-  changed = timeline_of(now, after).same_until(timeline_of(then, before), min(before, after))
-  return before * any(change.field == RATE for change in changed)
+def have_other_rates(
+  then: ConfigDict, now: ConfigDict, rows: float, step: float = math.inf
+) -> bool:
+  """Whether the learning rates until a step are others by an earlier config of a run on so many
+  training rows. False if they cannot be known."""
+  counts = step_count(then, rows), step_count(now, rows)
+  if counts[0] == counts[1] or not all(counts) or then.objective != now.objective:
+    return False
+  before, after = map(timeline_of, (then, now), counts)
+  return any(change.field == RATE for change in after.same_until(before, int(min(*counts, step))))
 
 
 def is_lengthened(config: ConfigDict, rows: float) -> bool:

@@ -130,7 +130,7 @@ def column(row: Row, name: str, where: str, advice: str = 'name one of these') -
     raise InputError(f'{where} has {kind} in column {there!r}; write a text there')
   if there:
     return row.get(there, '')
-  meant = resembling(name, row)
+  meant = resembling(name, columns_of(row))
   if row.delimiter and _is_several([*row]):
     meant, advice = '', BETWEEN
   there = f'only {listed(columns_of(row))}{meant}; {advice}'

@@ -3,7 +3,7 @@
     python -m bert_jax.tools.rerun W --workdir AGAIN             # trains; given again, it continues
     python -m bert_jax.tools.rerun W --workdir AGAIN --dry-run   # only says what is not the same
 
-Each difference in code, packages, devices and data is named first. Then the run is trained, and
+Each difference in code, packages, machine and data is named first. Then the run is trained, and
 its metrics and the checksums of its last state are compared. --config.NAME=VALUE changes a field,
 such as data.train if the data lies elsewhere. The exit status is 1 if a comparison fails.
 """
@@ -49,7 +49,7 @@ def rerun(
   for other in others:
     log.warning('not the same: %s', other)
   if not others:
-    log.info('code, packages, devices, data and vocabulary are as in %s', workdir)
+    log.info('code, packages, machine, data and vocabulary are as in %s', workdir)
   if dry_run:
     return {'not_the_same': others}
   train.train_on(inputs, started)
@@ -63,7 +63,7 @@ def differences(run: Run, inputs: Inputs) -> list[str]:
     unknown = 'so nothing is known of the code, the devices and the data'
     return [f'there is no run.json that can be read, {unknown}']
   packages, changes = here.pop('packages'), run.path / contents.CHANGES
-  out = [f'{name} was not recorded' for name in (*here, 'packages') if name not in was]
+  out = [f'nothing was recorded of {name}' for name in (*here, 'packages') if name not in was]
   out += [f'{name}: {was[name]} -> {x}' for name, x in here.items() if was.get(name, x) != x]
   out += _changed_packages(run, packages)
   # What a run executes: earlier versions kept all new .py files.

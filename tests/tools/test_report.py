@@ -400,8 +400,8 @@ def test_runs_that_went_on_with_more_steps_are_named_beside_others(
       earlier = [[40, 0.0], [40, 0.0, {'data.train': 'x'}]][: 1 + seed]  # one was moved, too
       config = json.loads((path / 'config.json').read_text()) | {'earlier_lengths': earlier}
       (path / 'config.json').write_text(json.dumps(config))
-  why = 'its learning rates until there were those of a run so short'
-  said = f'mlm_nsp: beta1=0.8, seeds 0, 1: it went on from 40 steps: {why}'
+  why = 'its first learning rates are those of such a run'
+  said = f'mlm_nsp: beta1=0.8, seeds 0, 1: it had 40 steps before: {why}'
   assert report.read(tmp_path).remarks == [said] * differ
   for seed in (0, 1):
     shutil.rmtree(tmp_path / f'0.9,{seed}')

@@ -1029,22 +1029,25 @@ def test_children_share_what_is_compiled_and_the_gpus(tmp_path, monkeypatch):
   assert env['XLA_PYTHON_CLIENT_MEM_FRACTION'] == '0.45'  # two of three are on one GPU
 
 
-def test_runs_that_go_on_with_more_steps_are_named(tmp_path, caplog):
-  steps = lambda seeds, number: planned(
-    tmp_path, '--seeds', seeds, fields=[f'--config.steps={number}']
+def test_runs_that_go_on_with_another_number_of_steps_are_named(tmp_path, caplog):
+  """If until where they are that makes other learning rates; a run without a checkpoint begins."""
+  fields = '--config.optimizer.schedule=wsd', '--config.optimizer.warmup=5'
+  fields += ('--config.optimizer.decay=10',)
+  steps = lambda number, *more: planned(
+    tmp_path, '--seeds', '4', fields=[*fields, *more, f'--config.steps={number}']
   )
-  for run in steps('3', 40)[0]:
+  for run in steps(40)[0][:3]:
     contents.claim(tmp_path / run.folder, run.config)
-  steps('4', 40)
-  steps('4', 60)  # from their start, as they have no checkpoint
-  for seed in (0, 1):
-    checkpoint_at(tmp_path / f'seed={seed}', 20)
-  steps('4', 40)
-  assert 'more steps' not in caplog.text
-  steps('4', 60)
+  steps(60)
+  for seed, step in enumerate((20, 35)):
+    checkpoint_at(tmp_path / f'seed={seed}', step)
+  steps(40)
+  assert 'another number of steps' not in caplog.text
+  other = c.load('configs/finetune.py:task=sst2', ['--config.steps=60', '--config.epochs=0'])
+  assert not plan._moved_at(tmp_path, run_of('seed=1')._replace(config=other))  # of another task
+  steps(60)  # the second had begun to decay
   assert (
-    '2 runs with more steps than before, first seed=0 from 40: until there its learning'
-    in caplog.text
+    '1 run with another number of steps than before, such as seed=1 from step 35' in caplog.text
   )
 
 

@@ -52,7 +52,7 @@ def of_its_run(config: ConfigDict, set_by_user: Collection[str] = ()) -> ConfigD
   config, task = initialization.adopt_model(config, beginning, set_by_user), TASKS[config.objective]
   parts = files.parts(config.data.train, config.corpus.languages) if task.reads_corpus else []
   others = [part for _, part in parts if not prepared.is_prepared(part)]
-  is_here = lambda part: '://' in part or os.path.lexists(os.path.expanduser(part))
+  is_here = lambda part: '://' in part or os.path.isfile(os.path.expanduser(part))
   for part in (part for part in others if part and not (files.is_named(part) or is_here(part))):
     try:
       files.expand(part)

@@ -16,6 +16,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import jax
+
 from bert_jax import tokenizers
 from bert_jax.command_line import command_line, command_parser
 from bert_jax.errors import InputError, log
@@ -84,6 +86,7 @@ def main(argv: Sequence[str] | None = None) -> None:
   add('--picture', default='', metavar='PNG', help='draw the curves of all runs into this file too')
   args = parser.parse_args(argv)
   with command_line():
+    jax.config.update('jax_platforms', 'cpu')  # a TPU is for the runs
     folders = [Path(folder) for folder in args.folder]
     how = {'baseline': args.baseline, 'renamed': args.label, 'svm': args.svm}
     report = read(*folders, metric=args.metric, **how)

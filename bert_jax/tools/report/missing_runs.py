@@ -82,18 +82,19 @@ def fruitless(runs: Sequence[Run], metric: str) -> dict[Path, str]:
   return out
 
 
-def lengthened(runs: Sequence[Run]) -> dict[Path, str]:
-  """{path: from where} of runs that went on with more steps, unless all have done so alike: until
-  there their learning rates were those of a shorter run."""
+def of_another_length(runs: Sequence[Run]) -> dict[Path, str]:
+  """{path: of which} of runs that had another number of steps before, and so other learning rates
+  at first, unless that is the same for all."""
   came = {run.path: [] for run in runs}
   for run in runs:
     if config := run.config:
       rows, then = run.facts.split('train').rows, contents.configs(run.path, config)
-      came[run.path] = sorted({config_lib.other_rates(x, config, rows) for x in then} - {0})
+      others = [x for x in then if config_lib.have_other_rates(x, config, rows)]
+      came[run.path] = sorted({config_lib.step_count(x, rows) for x in others})
   if len({*map(str, came.values())}) == 1:
     return {}
-  why = 'its learning rates until there were those of a run so short'
-  return {k: f'it went on from {listed(x)} steps: {why}' for k, x in came.items() if x}
+  why = 'its first learning rates are those of such a run'
+  return {path: f'it had {listed(x)} steps before: {why}' for path, x in came.items() if x}
 
 
 def by_arm(

@@ -18,6 +18,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jax
+
 from bert_jax import config as config_lib
 from bert_jax import files
 from bert_jax.command_line import aligned, command_line, command_parser
@@ -93,9 +95,8 @@ def times(runs: Sequence[Run], root: Path, processes: int) -> tuple[Mapping[str,
   of_evals = sweep_jobs.duration(evaluating.get(first.arm, math.nan))
   how += f': {start:.0f} s to start, {seconds / steps_done:.2g} s a step, {of_evals} to evaluate'
   undone = [run for run in runs if ended[run.folder].state != 'done']
-  turns = {
-    run.folder: i // processes for i, run in enumerate(undone)
-  }  # of those that begin at once
+  # In turn, those begin together that are as many as processes.
+  turns = {run.folder: i // processes for i, run in enumerate(undone)}
   firsts = {run.arm: turns[run.folder] for run in reversed(undone)}
   later = lambda run: compiling * (turns[run.folder] > firsts[run.arm])
   each = {run.folder: by_arm[run.arm] - later(run) for run in undone if run.arm in by_arm}
@@ -171,6 +172,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> None:
   args, overrides = parser().parse_known_args(argv)
   with command_line():
+    jax.config.update('jax_platforms', 'cpu')  # a TPU is for the runs
     if args.tokens and args.flops:
       raise InputError('--tokens and --flops are two budgets; give one.')
     if min(args.jobs, args.random, args.tokens, args.flops) < 0:

@@ -161,19 +161,18 @@ def content_of(
   gone = [name for name in earlier if name not in begun and name not in now]
   there = {run.arm for run in (*begun.values(), *runs)}
   before = sweep.baseline if sweep and begun and sweep.baseline in there else ''
-  longer = []
+  moved = []
   for run in runs:
     if not files.exists(root / run.folder / contents.CONFIG):
       if sentence := config_lib.why_none_begins(run.config):
         raise InputError(f'{run.folder}: {sentence}')
     elif was := begun.get(run.folder):
       _check_same(root, run, was)
-      longer += [f'{run.folder} from {steps}' for steps in [_came(root, run)] if steps]
-  if longer:
-    count = counted(len(longer), 'runs')
-    fault = 'until there its learning rates were those of a run so short'
-    text = '%s with more steps than before, first %s: %s; a new --workdir trains all from the start'
-    log.warning(text, count, longer[0], fault)
+      moved += [f'{run.folder} from step {step} on' for step in [_moved_at(root, run)] if step]
+  if moved:
+    text = '%s with another number of steps than before, such as %s: %s'
+    why = 'the learning rates until there stay those of the other; a new --workdir trains all anew'
+    log.warning(text, counted(len(moved), 'runs'), moved[0], why)
   if gone and not args.dry_run:
     more = f' and {len(gone) - 1} more' * (len(gone) > 1)
     log.warning('%s: what was planned and has not begun is left out: %s%s', path, gone[0], more)
@@ -187,13 +186,14 @@ def content_of(
   return {'config': args.config, 'baseline': kept, 'runs': both}
 
 
-def _came(root, run):
-  """The steps from which a run goes on, if until there it had other learning rates, else 0."""
+def _moved_at(root, run):
+  """The step from which a run goes on with another number of steps, if until there that gives other
+  learning rates, else 0."""
   folder = root / run.folder
   with contextlib.suppress(InputError):
-    if next(saved_steps.newest_first(folder / 'checkpoints'), None) is not None:
-      rows = records.read_facts(folder).split('train').rows
-      return config_lib.other_rates(contents.read_config(folder), run.config, rows)
+    step, *_ = *saved_steps.newest_first(folder / 'checkpoints'), 0
+    rows, then = records.read_facts(folder).split('train').rows, contents.read_config(folder)
+    return step * config_lib.have_other_rates(then, run.config, rows, step)
   return 0
 
 

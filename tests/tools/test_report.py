@@ -339,9 +339,11 @@ def test_an_arm_that_collapsed_gets_no_p_value(tmp_path):
 
 
 def test_what_is_to_be_looked_at_is_named_with_its_sweep(tmp_path):
-  for folder, seeds in (('S-a', 3), ('S-b', 2)):
+  for folder, seeds in (('S-a', 3), ('S-b', 2), ('S-c', 2)):
     for seed in range(seeds):
       scores = {'classification_accuracy': 0.5 + seed / 7, 'constant': 1.0}
+      if folder == 'S-c':
+        del scores['constant']
       fields = f'seed={seed}', 'steps=2', 'epochs=0', f'data.eval={folder}.tsv'
       spec = 'configs/finetune.py:task=sst2'
       workdir(tmp_path / folder / f'x,{seed}', [(2, 'eval', scores)], *fields, spec=spec)
@@ -350,6 +352,8 @@ def test_what_is_to_be_looked_at_is_named_with_its_sweep(tmp_path):
     assert any(said in x for x in remarks), remarks
   (remark,) = [x for x in report.read(tmp_path / 'S-a').remarks if 'collapsed' in x]
   assert ' in S-a' not in remark
+  (remark,) = report.read(tmp_path / 'S-a', tmp_path / 'S-c').remarks  # of the one sweep alone
+  assert ' in S-a, seeds' in remark
 
 
 def test_a_copy_of_a_run_is_no_other_seed(tmp_path):

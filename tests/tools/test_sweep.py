@@ -446,6 +446,8 @@ def test_runs_start_from_those_of_another_sweep(tmp_path, capsys):
     InputError, match='--arms \'b=2\' is not an arm of --from, which has "a.b=1,c=1"'
   ):
     chosen('b=2')
+  with pytest.raises(InputError, match=r"""\(in a shell --arms '"a.b=2,c=1"'\)"""):
+    chosen('a.b=2')  # of which a shell has taken the quotation marks
   named = sweep_grid.arms_of(spec, [], 'a.b=2,c=1', before=str(root))
   assert named[1] == next(iter(named[0])) == 'a.b=2,c=1' and len(named[0]) == 4
   with pytest.raises(

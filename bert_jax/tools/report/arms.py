@@ -195,7 +195,7 @@ def varied(runs: Sequence[Run]) -> dict[str, list[Any]]:
 def arms_of(runs: Sequence[Run], words: Mapping[str, str]) -> list[Arm]:
   """Groups the runs of one objective into arms, named by sweep.json, or else by the fields in which
   they differ, or, if these are many, by their folder; the folder is added to a name of several.
-  The arms of a sweep stand in the order of its plan. words: what folders are called instead."""
+  The arms of a sweep stand in the order of its plan. words: {path of a folder: its name}."""
   sweeps = {run.path.parent: records.read_sweep(run.path.parent) for run in runs}
   places = list(sweeps)
   order = {x.path / name: i for x in sweeps.values() if x for i, name in enumerate(x.runs)}

@@ -115,21 +115,21 @@ def by_arm(
 
 
 def remarks_on(
-  runs: Iterable[Run],
+  runs: Sequence[Run],
   status: Mapping[Path, str],
   arms: Mapping[Path, Arm],
   words: Mapping[str, str],
 ) -> list[str]:
   """Sentences on the runs that have a status, {path: status}. What several runs of an arm have in
-  common is said once, with their seeds. arms: {path: the arm of a run that counts}. words:
-  {the folder of a sweep: what it is called instead}."""
+  common is said once, with their seeds. arms: {path: the arm of a run that counts}. words: {the
+  path of a sweep's folder: what it is called}."""
   together = collections.defaultdict(list)
   for run in (run for run in runs if run.path in status):
     arm, called = arms.get(run.path), words[str(run.path.parent)]
     own = arm.label.removesuffix(f' ({called})') if arm else ''
     name = f'{run.fields["objective"]}: {own}' if arm else str(run.path)
     together[name, called, status[run.path]].append(run)
-  out, several = [], len({called for _, called, _ in together}) > 1
+  out, several = [], len({words[str(run.path.parent)] for run in runs}) > 1
   for (name, called, why), some in together.items():
     name += f' in {called}' * (several and some[0].path in arms)
     seeds = ', '.join(str(run.fields.get('seed', 0)) for run in some)

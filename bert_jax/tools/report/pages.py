@@ -167,7 +167,8 @@ def page(report: Report, title: str, pictures: Pictures) -> str:
 
 def plain(text: str) -> str:
   """A text without HTML, links and pictures, for Markdown."""
-  return re.sub(r'[][!\\]', r'\\\g<0>', html.escape(text, quote=False))
+  escaped = html.escape(text, quote=False).replace('&lt; ', '< ')  # before a blank it is no tag
+  return re.sub(r'[][!\\]', r'\\\g<0>', escaped)
 
 
 def markdown_table(table: Table) -> str:

@@ -88,11 +88,9 @@ def difference(
 
   step *= 2**0.5  # the variances of both add up
   error = standard_error(shared, step)
-  if error > 1e-12 * abs(mean):
-    return Difference(n, mean, interval(shared, step), float(2 * stdtr(n - 1, -abs(mean) / error)))
-  if mean:  # the same in all seeds, and the step is not known: there is no spread
+  if error <= 1e-12 * abs(mean):  # the same in all seeds, and the step is not known
     return Difference(n, mean, None, None)
-  return Difference(n, mean, (0.0, 0.0), 1.0)
+  return Difference(n, mean, interval(shared, step), float(2 * stdtr(n - 1, -abs(mean) / error)))
 
 
 def holm(ps: Sequence[float]) -> list[float]:

@@ -110,6 +110,8 @@ def chosen(arms: Mapping[str, Arm], only: str, source: str) -> Mapping[str, Arm]
     if name not in arms:
       have = _shown(arms) or 'none: drop --arms'
       new = ' (--vary with --baseline "" adds others)' * bool(arms and source != '--from')
+      if whole := next((arm for arm in arms if name in arm.split(',')), ''):
+        have += f""" (in a shell --arms '"{whole}"')"""
       fault = f'--arms {quoted(name)} is not an arm of {source}, which has {have}{new}'
       raise InputError(f'{fault}{suggestion(name, arms) or "."}')
   return {name: arms[name] for name in names}

@@ -774,13 +774,20 @@ def test_one_table_of_a_sweep_and_its_tasks_and_what_probes_found(
   (panel,) = report.read(tmp_path / 'S').panels
   pairs = ['probe_pairs_accuracy', 'probe_pairs_ties']
   assert panel.metrics == ['mlm', 'probe_loss', *pairs, 'probe_tags_accuracy']
-  shutil.rmtree(tmp_path / 'S' / f'{arms[1]},seed=2' / 'probe')
-  all_seeds, two = tables.more_tables(report.read(tmp_path / 'S').panels[0])[0].rows
-  assert all('(2 seeds)' in cell for cell in two[1:]) and not any('(' in x for x in all_seeds[1:])
   ties = [row.values for row in panel.rows(pairs[1])]
   assert ties == [dict.fromkeys(range(3), 0.0), dict.fromkeys(range(3), 0.25)]
   assert panel.rows('probe_loss')[1].mean == 5.5
   assert panel.rows('probe_tags_accuracy')[0].values == dict.fromkeys(range(3), 0.9)
+  path = tmp_path / 'S' / f'{arms[1]},seed=2'
+  other = json.loads((path / 'probe' / '500.json').read_text()) | {'settings': {'data': 7}}
+  (path / 'probe' / '500.json').write_text(json.dumps(other))  # its values are in no mean
+  (remark,) = [x for x in report.read(tmp_path / 'S').remarks if 'prob' in x]
+  assert remark.startswith(f'{path}: it was probed on other data than most runs beside it')
+  all_seeds, two = tables.more_tables(report.read(tmp_path / 'S').panels[0])[0].rows
+  (panel,) = report.read(tmp_path / 'S', metric='probe_loss').panels
+  said = f'With this number, and finite, only in part: {arms[1]} (2 of 3 seeds).'
+  assert said in [*tables.untested(panel)]
+  assert all('(2 seeds)' in cell for cell in two[1:]) and not any('(' in x for x in all_seeds[1:])
 
 
 def test_every_quantity_has_the_points_that_steps_have(tmp_path):

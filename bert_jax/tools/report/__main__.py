@@ -35,9 +35,9 @@ shown = pages.shown  # the tables and pictures of a Report as HTML
 def read(*folders: Path | str, svm: bool = False, **options: Any) -> panels.Report:
   """The Report of the runs below some folders, see panels.report. svm: adds a linear SVM."""
   runs, remarks = records.below(*folders)
-  runs = [*map(records.with_probes, runs)]
+  runs, of_probes = records.with_probes(runs)
   runs += svms(runs) if svm else []
-  return panels.report(runs, folders, remarks=remarks, **options)
+  return panels.report(runs, folders, remarks=[*remarks, *of_probes], **options)
 
 
 def svms(runs: Sequence[Run]) -> list[Run]:

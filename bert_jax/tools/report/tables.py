@@ -141,6 +141,10 @@ def untested(panel: Panel) -> Iterator[str]:
     yield f'No interval where all seeds have the same: {named(alike)}.'
   if none := [row for row in rows if not row.values]:
     yield f'Without this number, or it is not finite: {named(none)}.'
+  seeds = [len({run.fields.get('seed', 0) for run in arm.runs}) for arm in panel.arms]
+  some = [(row.label, len(row.values), n) for row, n in zip(rows, seeds) if row.values]
+  if part := [f'{label} ({found} of {n} seeds)' for label, found, n in some if found < n]:
+    yield f'With this number, and finite, only in part: {", ".join(part)}.'
   if not panel.baseline and len(rows) > 1:
     yield 'No arm is the baseline here, so there are no differences; report --baseline names one.'
   others = [row for row in rows if row.values and row.label != panel.baseline and panel.baseline]

@@ -307,6 +307,8 @@ def test_all_checkpoints_are_probed_once(pretrained, conllu, pairs, tmp_path, ca
     patch.delattr(predict, 'Model')  # so that no checkpoint can be probed again
     probe.main(arguments)
     assert capsys.readouterr().out == shown
+    probe.main([*arguments, '--checkpoint', 'latest'])
+    assert capsys.readouterr().out.splitlines()[1].startswith('20')
     with pytest.raises(AttributeError):  # other settings are another result
       probe.main([*arguments, '--words', '7'])
     # Another run's checkpoint of that step, too, is another result.
@@ -318,6 +320,8 @@ def test_all_checkpoints_are_probed_once(pretrained, conllu, pairs, tmp_path, ca
   file.write_bytes(b'damaged' * 9)
   probe.main([*arguments, '--words', '8'])
   assert capsys.readouterr().out.splitlines()[1].startswith('20')
+  (aside,) = (workdir / 'probe').glob('20-*.json')  # what the first command found
+  assert json.loads(aside.read_text()) == results[20]
 
 
 def test_each_language_of_a_run_has_its_loss(pretrained, model, tmp_path, monkeypatch):

@@ -23,7 +23,7 @@ from bert_jax import hosts, predict
 from bert_jax.command_line import aligned, command_line, command_parser
 from bert_jax.convert import from_huggingface, hub
 from bert_jax.errors import InputError, log, printable
-from bert_jax.files import Path, write_whole
+from bert_jax.files import Path, read_text, write_whole
 from bert_jax.predict.__main__ import keep_compiled
 from bert_jax.tasks import TASKS
 from bert_jax.text import files
@@ -132,11 +132,14 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
   if released and not args.out:
     raise InputError(f'{args.model} is a released model; name a folder for the results with --out.')
   steps: list[str | int] = ['latest' if args.checkpoint == 'all' else args.checkpoint]
-  if args.checkpoint == 'all' and not released:
+  there: list[str | int] = []
+  if not released:
     with contextlib.closing(checkpoint.Checkpoints(folder)) as checkpoints:
-      steps = [*checkpoints.steps()]
-    if not steps:
+      there = [*checkpoints.steps()]
+    if not there:
       raise InputError(f'{args.model} has no checkpoint yet; train it first.')
+  if args.checkpoint == 'all':
+    steps = there or steps
   config = None if released else contents.read_config(args.model)
   languages = TASKS[config.objective].card(config).languages if config else ()
   for specs in (args.conllu, args.text, args.reference):
@@ -150,10 +153,11 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
   pairs = probe_pieces.read_pairs(args.pairs, args.sentences, counts, args.text_encoding)
   settings = settings_of(args, pairs)
   for number, which in enumerate(steps, 1):
-    result = {'settings': settings | {'weights': weights_of(args.model, which)}}
-    if which not in ('latest', 'best'):
+    at = there[-1] if which == 'latest' and there else which
+    result = {'settings': settings | {'weights': weights_of(args.model, at)}}
+    if at not in ('latest', 'best'):
       with contextlib.suppress(InputError):
-        known = files.json_of(out / f'{which}.json')
+        known = files.json_of(out / f'{at}.json')
         if known.get('settings') == result['settings']:
           results.append(known)
           continue
@@ -169,7 +173,12 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
     results.append(result)
     out.mkdir(parents=True, exist_ok=True)
     content = json.dumps(result, indent=1, ensure_ascii=False) + '\n'
-    write_whole(out / f'{result["step"]}.json', content)
+    path = out / f'{result["step"]}.json'
+    if earlier := read_text(path):  # by other settings, or of other weights
+      aside = path.with_name(f'{path.stem}-{zlib.crc32(earlier.encode()):08x}.json')
+      log.warning('%s, found by another command, is now %s', path, aside.name)
+      write_whole(aside, earlier)
+    write_whole(path, content)
   for which, sentence in failed.items():
     log.warning('checkpoint %s is left out: %s', which, sentence)
   if not results:

@@ -34,7 +34,7 @@ from bert_jax.tools.probe import pieces as probe_pieces
 from bert_jax.tools.probe.pieces import Pair
 from bert_jax.tools.report import __main__ as report
 from bert_jax.tools.report import tables
-from bert_jax.workdir import checkpoint, contents, records
+from bert_jax.workdir import checkpoint, contents, records, saved_steps
 
 KINDS = ('losses', 'pairs', 'layers', 'attention')
 
@@ -132,14 +132,11 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
   if released and not args.out:
     raise InputError(f'{args.model} is a released model; name a folder for the results with --out.')
   steps: list[str | int] = ['latest' if args.checkpoint == 'all' else args.checkpoint]
-  there: list[str | int] = []
-  if not released:
+  if args.checkpoint == 'all' and not released:
     with contextlib.closing(checkpoint.Checkpoints(folder)) as checkpoints:
-      there = [*checkpoints.steps()]
-    if not there:
+      steps = [*checkpoints.steps()]
+    if not steps:
       raise InputError(f'{args.model} has no checkpoint yet; train it first.')
-  if args.checkpoint == 'all':
-    steps = there or steps
   config = None if released else contents.read_config(args.model)
   languages = TASKS[config.objective].card(config).languages if config else ()
   for specs in (args.conllu, args.text, args.reference):
@@ -153,7 +150,8 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
   pairs = probe_pieces.read_pairs(args.pairs, args.sentences, counts, args.text_encoding)
   settings = settings_of(args, pairs)
   for number, which in enumerate(steps, 1):
-    at = there[-1] if which == 'latest' and there else which
+    newest = next(saved_steps.newest_first(folder / 'checkpoints'), which)
+    at = newest if which == 'latest' else which
     result = {'settings': settings | {'weights': weights_of(args.model, at)}}
     if at not in ('latest', 'best'):
       with contextlib.suppress(InputError):

@@ -661,6 +661,11 @@ def test_the_evaluation_of_all_rows_stands_apart_from_the_curve(tmp_path):
   assert level.get_verticalalignment() == 'top'  # below, as the curve begins above
   captions = [x for _, x, _ in report_figures.panel_figures(panel)]
   assert any('Hollow: all rows, at the end' in x for x in captions)
+  # Where no curve is drawn, the baseline is that of the values of all rows.
+  ends = [dataclasses.replace(run, points=run.points[1:]) for run in panel.runs]
+  axis, arms = plt.figure().add_subplot(), [dataclasses.replace(panel.arms[0], runs=ends)]
+  report_parts.draw_curves(axis, dataclasses.replace(panel, arms=arms), 'mlm', 'step')
+  assert [level.get_position()[1] for level in axis.texts] == [LEVELS['mlm'][0]]
   # While runs live, the values are of the part; arms that read other parts have the level of all.
   first, *_ = panel.runs
   panel.arms[0].runs = [dataclasses.replace(run, points=run.curve) for run in panel.runs]

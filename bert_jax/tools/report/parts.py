@@ -93,7 +93,8 @@ def draw_curves(axis: 'Axes', panel: Panel, metric: str, along: str) -> None:
   lost = panel.lost()
   draw(arm for arm in panel.arms if arm.label not in lost)
   has_sound = axis.has_data()
-  if level := panel.level(metric, of_curves=True):
+  has_curves = any(len(curve(arm.runs, metric, along)) > 1 for arm in panel.arms)
+  if level := panel.level(metric, of_curves=has_curves):
     # Losses begin above it, and there they would cross its name.
     firsts = [y[0] for line in axis.lines if len(y := line.get_ydata()) > 1]
     low, high = axis.get_ylim()

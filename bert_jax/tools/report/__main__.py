@@ -93,7 +93,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     out = Path(args.out or next(x for x in folders if x.is_dir()) / 'report')
     every = tables.overview(report)
     below = [every.dashes] * bool(every.dashes)
-    overall = '\n\n'.join([pages.markdown_table(every).strip(), *below, *pages.of_all(report)])
+    overall = '\n\n'.join(
+      [pages.markdown_table(every).strip(), *below, *pages.overview_notes(report)]
+    )
     try:
       arguments.check_writable(out)
       written = pages.write(report, out, args.title or folders[0].resolve().name)

@@ -82,7 +82,7 @@ def fruitless(runs: Sequence[Run], metric: str) -> dict[Path, str]:
   return out
 
 
-def of_another_length(runs: Sequence[Run]) -> dict[Path, str]:
+def changed_length(runs: Sequence[Run]) -> dict[Path, str]:
   """{path: of which} of runs that had another number of steps before, and so other learning rates
   at first, unless that is the same for all."""
   came = {run.path: [] for run in runs}

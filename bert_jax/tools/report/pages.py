@@ -157,7 +157,7 @@ def page(report: Report, title: str, pictures: Pictures) -> str:
     f'<body><h1>{html.escape(title)}</h1>{note(METHOD)}',
   ]
   if len(report.panels) > 1:
-    out += [headed('h2', tables.overview(report)), *map(note, of_all(report))]
+    out += [headed('h2', tables.overview(report)), *map(note, overview_notes(report))]
   out += sections(report, pictures)
   if differing := [table for table in tables.differences(report) if table.rows]:
     out += ['<h2>In what the arms differ</h2>', *(headed('h3', table) for table in differing)]
@@ -183,7 +183,10 @@ def markdown(report: Report, title: str, pictures: Pictures) -> str:
   section = lambda table, level='##': f'{level} {plain(table.title)}\n\n{markdown_table(table)}'
   out = [f'# {plain(title)}\n', f'{METHOD}\n']
   if len(report.panels) > 1:
-    out += [section(tables.overview(report)), *(f'{plain(note)}\n' for note in of_all(report))]
+    out += [
+      section(tables.overview(report)),
+      *(f'{plain(note)}\n' for note in overview_notes(report)),
+    ]
   for panel, some in zip(report.panels, pictures):
     out.append(section(tables.main_table(panel)))
     out += [f'{plain(note)}\n' for note in tables.notes(panel)]
@@ -196,7 +199,7 @@ def markdown(report: Report, title: str, pictures: Pictures) -> str:
   return '\n'.join([*out, plain(tables.commits(report)), ''])
 
 
-def of_all(report: Report) -> Iterator[str]:
+def overview_notes(report: Report) -> Iterator[str]:
   """Sentences below the table of all sweeps, each of one of them: what no mean holds, and where
   differences say nothing."""
   for panel in report.panels:
@@ -209,7 +212,7 @@ def latex(report: Report) -> str:
   out, each = [r'% Needs \usepackage{booktabs}.'], []
   if len(report.panels) > 1:
     every = tables.overview(report, notes := [])
-    notes += [*filter(None, [every.dashes]), *of_all(report)]
+    notes += [*filter(None, [every.dashes]), *overview_notes(report)]
     each.append((every.title, every.header, every.rows, notes))
   for panel in report.panels:
     title = report_arms.readable([tables.main_table(panel).title])[0]

@@ -183,7 +183,7 @@ def report(
     panel.missing = missing_runs.by_arm(panel.runs, arm_of, shown)
   status |= missing_runs.fruitless(counted, metric)
   for panel in panels:
-    status = missing_runs.of_another_length(panel.runs) | status
+    status = missing_runs.changed_length(panel.runs) | status
   if not any(metric in panel.metrics if metric else panel.metrics for panel in panels):
     names = sorted(metrics_of(runs))
     there = ', '.join(names) or 'none yet'

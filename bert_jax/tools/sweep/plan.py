@@ -171,7 +171,7 @@ def content_of(
       moved += [f'{run.folder} from step {step} on' for step in [_moved_at(root, run)] if step]
   if moved:
     text = '%s with another number of steps than before, such as %s: %s'
-    why = 'the learning rates until there stay those of the other; a new --workdir trains all anew'
+    why = 'their learning rates until there belong to the other; a new --workdir trains all anew'
     log.warning(text, counted(len(moved), 'runs'), moved[0], why)
   if gone and not args.dry_run:
     more = f' and {len(gone) - 1} more' * (len(gone) > 1)

@@ -6,10 +6,9 @@ the fingerprint of the config (in run.json, summary.json and each checkpoint), t
 the training data, and the metrics that a checkpoint repeats.
 """
 
-import collections
 import math
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -140,38 +139,6 @@ def read_summary(workdir: Path | str, faults: list[str] | None = None) -> Summar
   kinds: dict[str, type] = dict.fromkeys(('state', 'objective', 'metric', 'config'), str)
   kinds |= dict.fromkeys(('step', 'steps', 'seed', 'bytes', 'crc32'), int)
   return Summary(**at.several(**kinds), last=last)
-
-
-def with_probes(runs: Iterable[Run]) -> tuple[list[Run], list[str]]:
-  """Runs with what tools.probe found at the steps of their evaluations among their values, but for
-  those that were probed on other data than most beside them; sentences on these."""
-  each = [(run, *_probed(run)) for run in runs]
-  beside = collections.defaultdict(collections.Counter)
-  for run, _, data in each:
-    beside[run.path.parent].update([data] if data else [])
-  is_other = lambda run, data: data and data != beside[run.path.parent].most_common(1)[0][0]
-  why = 'it was probed on other data than most runs beside it, so none of that is shown; probe all'
-  remarks = [f'{run.path}: {why} by one command' for run, _, data in each if is_other(run, data)]
-  return [run if is_other(run, data) else found for run, found, data in each], remarks
-
-
-def _probed(run):
-  """(a run with what tools.probe found, the checksums of the data of that)."""
-  points, data = [], set()
-  for point in run.points:
-    if point.kind != 'train' and files.exists(path := run.path / 'probe' / f'{point.step}.json'):
-      at = read_object(path)
-      data.add(at.inside('settings').take('data', int, 0))
-      found = {'probe_loss': at.inside('losses').inside('all').take('loss', float)}
-      found['probe_pairs_accuracy'] = (pairs := at.inside('pairs')).take('accuracy', float)
-      if (ties := pairs.take('ties', int)) is not None:  # which count as wrong
-        found['probe_pairs_ties'] = ties / max(1, pairs.take('pairs', int, ties))
-      best = max(at.inside('layers').take('accuracy', list, []), default=None)
-      found['probe_tags_accuracy'] = best  # of the best layer
-      known = {name: x for name, x in found.items() if x is not None}
-      point = point._replace(values={**point.values, **known})
-    points.append(point)
-  return replace(run, points=tuple(points)), tuple(sorted(data))
 
 
 def read_sweep(folder: Path | str) -> Sweep | None:

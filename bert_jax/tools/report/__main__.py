@@ -24,7 +24,7 @@ from bert_jax.errors import InputError, log
 from bert_jax.files import Path
 from bert_jax.tasks import TASKS
 from bert_jax.tools import arguments
-from bert_jax.tools.report import figures, pages, panels, tables
+from bert_jax.tools.report import figures, pages, panels, probes, tables
 from bert_jax.workdir import records
 from bert_jax.workdir.recorded import Point, Run
 
@@ -35,7 +35,7 @@ shown = pages.shown  # the tables and pictures of a Report as HTML
 def read(*folders: Path | str, svm: bool = False, **options: Any) -> panels.Report:
   """The Report of the runs below some folders, see panels.report. svm: adds a linear SVM."""
   runs, remarks = records.below(*folders)
-  runs, of_probes = records.with_probes(runs)
+  runs, of_probes = probes.with_probes(runs)
   runs += svms(runs) if svm else []
   return panels.report(runs, folders, remarks=[*remarks, *of_probes], **options)
 

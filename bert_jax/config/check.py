@@ -63,8 +63,8 @@ def step_count(config: ConfigDict, rows: float) -> int:
 def have_other_rates(
   then: ConfigDict, now: ConfigDict, rows: float, step: float = math.inf
 ) -> bool:
-  """Whether the learning rates until a step are others by an earlier config of a run on so many
-  training rows. False if they cannot be known."""
+  """Whether a run on so many training rows had other learning rates before a step under its earlier
+  config `then` than under `now`. False if the number of steps cannot be known."""
   counts = step_count(then, rows), step_count(now, rows)
   if counts[0] == counts[1] or not all(counts) or then.objective != now.objective:
     return False

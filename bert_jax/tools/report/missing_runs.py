@@ -83,8 +83,8 @@ def fruitless(runs: Sequence[Run], metric: str) -> dict[Path, str]:
 
 
 def changed_length(runs: Sequence[Run]) -> dict[Path, str]:
-  """{path: of which} of runs that had another number of steps before, and so other learning rates
-  at first, unless that is the same for all."""
+  """{path: why it deserves a look} of runs that were begun with another number of steps, and so
+  with other learning rates; {} if all runs were, in the same way."""
   came = {run.path: [] for run in runs}
   for run in runs:
     if config := run.config:

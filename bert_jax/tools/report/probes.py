@@ -10,8 +10,8 @@ from bert_jax.workdir.recorded import Run
 
 
 def with_probes(runs: Iterable[Run]) -> tuple[list[Run], list[str]]:
-  """Runs with what tools.probe found at the steps of their evaluations among their values, but for
-  those that were probed on other data than most beside them; sentences on these."""
+  """Adds what tools.probe found to the evaluations of the same steps: (runs, remarks). A run that
+  was probed on other data than most runs in its folder stays as it was, with a remark."""
   each = [(run, *_probed(run)) for run in runs]
   beside = collections.defaultdict(collections.Counter)
   for run, _, data in each:
@@ -23,7 +23,7 @@ def with_probes(runs: Iterable[Run]) -> tuple[list[Run], list[str]]:
 
 
 def _probed(run):
-  """(a run with what tools.probe found, the checksums of the data of that)."""
+  """(a run with what tools.probe found, the checksums of the data that it was probed on)."""
   points, data = [], set()
   for point in run.points:
     if point.kind != 'train' and files.exists(path := run.path / 'probe' / f'{point.step}.json'):

@@ -95,7 +95,7 @@ def times(runs: Sequence[Run], root: Path, processes: int) -> tuple[Mapping[str,
   of_evals = sweep_jobs.duration(evaluating.get(first.arm, math.nan))
   how += f': {start:.0f} s to start, {seconds / steps_done:.2g} s a step, {of_evals} to evaluate'
   undone = [run for run in runs if ended[run.folder].state != 'done']
-  # In turn, those begin together that are as many as processes.
+  # Runs begin in groups of as many as there are processes; this numbers the groups.
   turns = {run.folder: i // processes for i, run in enumerate(undone)}
   firsts = {run.arm: turns[run.folder] for run in reversed(undone)}
   later = lambda run: compiling * (turns[run.folder] > firsts[run.arm])

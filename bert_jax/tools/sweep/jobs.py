@@ -237,8 +237,8 @@ def steps_of(there: recorded.Run) -> int:
 
 def expected(root: Path, runs: Sequence[Run], ended: Mapping[str, Outcome]) -> dict[str, float]:
   """{arm: seconds of a run}, the median of its finished runs, for arms that have some: one that
-  was stopped has begun more than once. The fewest seconds of compiling count,
-  since the next run finds the program."""
+  was stopped has begun more than once. Compiling counts with its fewest seconds, since the next run
+  finds the program."""
   by_arm = collections.defaultdict(list)
   for run in runs:
     if (outcome := ended.get(run.folder, Outcome())).state == 'done':

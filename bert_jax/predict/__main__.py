@@ -37,7 +37,7 @@ from bert_jax import hosts
 from bert_jax.buckets import Bucket
 from bert_jax.command_line import command_line, command_parser
 from bert_jax.copies import cache_folder
-from bert_jax.errors import InputError, log, printable, writing
+from bert_jax.errors import InputError, log, writing
 from bert_jax.files import Path, write_npy
 from bert_jax.predict import export, lines
 from bert_jax.predict.model import PREDICTIONS, Model, known
@@ -104,8 +104,6 @@ def main(argv: Sequence[str] | None = None) -> None:
       log.info('the program, its weights and its vocabulary are in %s', args.export)
       return
     ask = model.ask(task, **options(task, args))
-    if hasattr(ask, 'show') and sys.stderr.isatty():
-      vars(ask)['show'] = lambda text: print(printable(text), end='', file=sys.stderr, flush=True)
     if columns:
       _check_columns(ask, columns, args.columns)
     else:

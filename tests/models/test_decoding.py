@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from references import drawn, log_softmax
-from scipy.stats import chisquare
+from scipy.stats import chi2_contingency, chisquare
 from test_models import Stack, model, weights
 
 from bert_jax import models
@@ -346,13 +346,13 @@ def toy_read(ids_BT):
   return 3 * jnp.sin(waves + 0.7 * total_B[:, None, None])
 
 
-def one_by_one(prompt, surest, penalty):
+def one_by_one(prompt, penalty):
   """(ids, score) of N masks after a prompt, filled in a plain loop."""
   ids, left, total = [*prompt, *[V] * N], set(range(N)), 0.0
   while left:
     logits = np.asarray(toy_read(jnp.array([ids])))[0].astype(np.float64)
     logs = log_softmax(logits)
-    at = max(left, key=lambda n: logs[n].max()) if surest else min(left)
+    at = min(left)
     filled = {*prompt, *(ids[len(prompt) + n] for n in range(N) if n not in left)}
     chosen = [x / penalty if x > 0 else x * penalty for x in logits[at]]
     chosen = [y if i in filled else x for i, (x, y) in enumerate(zip(logits[at], chosen))]
@@ -361,22 +361,34 @@ def one_by_one(prompt, surest, penalty):
   return ids[len(prompt) :], total
 
 
-@pytest.mark.parametrize('penalty, surest', [(1.0, True), (3.0, False)])
-def test_masks_are_filled_in_their_order_each_seeing_those_before(surest, penalty):
+@pytest.mark.parametrize('penalty', [1.0, 3.0])
+def test_masks_are_filled_in_their_order_each_seeing_those_before(penalty):
   prompts = [[0, 1], [2, 3], [1, 1], [3, 0]]
   ids = np.array([[*prompt, *[V] * N] for prompt in prompts])
   open_BN = jnp.broadcast_to(jnp.arange(2, 2 + N), (4, N))
   seen = jax.nn.one_hot(np.array(prompts), V + 1).any(axis=1)
   keys = jax.random.split(jax.random.key(0), 4)
 
-  def fill(choice, surest):
-    options = dict(seen_BV=seen, surest=surest)
-    return jax.jit(lambda: sampling.unmask(toy_read, ids, open_BN, keys, choice, **options))()
+  def fill(choice):
+    return jax.jit(lambda: sampling.unmask(toy_read, ids, open_BN, keys, choice, seen_BV=seen))()
 
-  out, scores = fill(Choice(repetition_penalty=penalty), surest)
+  out, scores = fill(Choice(repetition_penalty=penalty))
   for prompt, row, score in zip(prompts, out.tolist(), scores):
-    expected, total = one_by_one(prompt, surest, penalty)
+    expected, total = one_by_one(prompt, penalty)
     assert row == expected
     np.testing.assert_allclose(score, total, rtol=1e-4)
-  other, _ = fill(Choice(temperature=2.0, repetition_penalty=penalty), surest)
+  other, _ = fill(Choice(temperature=2.0, repetition_penalty=penalty))
   assert (other != out).any()
+
+
+def test_masks_are_drawn_independently():
+  """Equal logits at all masks: each mask of a row has a draw of its own, as each row has."""
+  B, N, V = 400, 3, 4
+  ids_BT, open_BN = jnp.zeros((B, N), jnp.int32), jnp.broadcast_to(jnp.arange(N), (B, N))
+  keys_B = jax.random.split(jax.random.key(1), B)
+  flat = jnp.zeros((B, N, V))
+  drawn_BN, _ = sampling.unmask(lambda _: flat, ids_BT, open_BN, keys_B, Choice(temperature=1.0))
+  for first, second in ((0, 1), (0, 2), (1, 2)):
+    pairs = np.zeros((V, V))
+    np.add.at(pairs, (drawn_BN[:, first], drawn_BN[:, second]), 1)
+    assert chi2_contingency(pairs).pvalue > 1e-3

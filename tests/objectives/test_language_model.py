@@ -392,10 +392,6 @@ def test_a_causal_model_writes_on(causal):
   drawn = [causal.generate(prompts, max_tokens=6, temperature=1.5, seed=s) for s in (1, 1, 2)]
   assert drawn[0] == drawn[1] != drawn[2]
   assert drawn[0][0]['generated'] != drawn[0][3]['generated']
-  # A text that is shown as it grows is the same.
-  causal.ask('generate', max_tokens=6).show = (shown := []).append
-  causal.generate(prompts[:1], max_tokens=6)
-  assert ''.join(shown).strip() == greedy[0]['generated'].strip() and len(shown) > 2
 
 
 @pytest.mark.parametrize('beams', [1, 2])
@@ -417,10 +413,8 @@ def test_what_no_text_has_is_never_written(causal, monkeypatch, beams):
 
 
 def test_masks_are_filled_one_by_one(masked, runs):
-  for order in ('confidence', 'left'):
-    (answer,) = masked.generate(['the river'], max_tokens=5, order=order)
-    assert answer['tokens'] == 5 and not answer['ended']
-    assert len(masked.tokenizer.ids_batch([answer['generated']])[0]) <= 5
+  (answer,) = masked.generate(['the river'], max_tokens=5)
+  assert answer['tokens'] == 5 and not answer['ended']
   words, model = masked.tokenizer, masked.objective.model
   ids = [*words.begin_ids, *words.ids_batch(['the river'])[0]]
   # From left to right, beside passes over rows with masks.
@@ -437,12 +431,10 @@ def test_masks_are_filled_one_by_one(masked, runs):
     expected.append(int(logits.argmax()))
     row[0, at] = expected[-1]
   assert answer['generated'].strip() == words.decode(expected)
-  # A hybrid fills masks if it is told an order, and else writes from left to right.
+  # A hybrid reads masks, too, and writes as a causal model.
   found = trained.load(runs['causal_then_masked'][0])
   found.config.language_model.kind = 'hybrid'
-  hybrid = Model(found)
-  assert hybrid.generate(['the river'], max_tokens=5, order='left') == [answer]
-  assert hybrid.ask('generate').left and not masked.ask('generate').left
+  assert Model(found).ask('generate').is_causal and not masked.ask('generate').is_causal
 
 
 # ---- mistakes ------------------------------------------------------------------------------------
@@ -459,7 +451,6 @@ def test_masks_are_filled_one_by_one(masked, runs):
     (dict(max_tokens=0), 'max_tokens is 0'),
     (dict(repetition_penalty=0.0), 'repetition_penalty is 0.0'),
     (dict(beams=4, temperature=1.0), 'which draws nothing'),
-    (dict(order='left'), 'this model is causal and writes from left to right'),
     (dict(stop=('zq',)), 'not in the vocabulary'),
     (dict(stop=('river market',)), 'name one piece'),
     (dict(stop='river'), "stop is 'river'; put it in []"),
@@ -485,9 +476,8 @@ def test_what_a_model_cannot_do_is_one_sentence(causal, masked):
   (reply,) = masked.ask('generate', max_tokens=31).replies(['the river'])
   assert 'with its 31 masks; cut it' in reply[1]
   for options, said in (
-    ({'order': 'right'}, "order is 'right'; use left, confidence"),
-    ({'beams': 2}, 'beams is 2, and masks are filled one at a time'),
-    ({'stop': ('river',)}, 'stop says nothing to masks'),
+    ({'beams': 2}, 'a masked model fills all its masks'),
+    ({'stop': ('river',)}, 'a masked model fills all its masks'),
   ):
     with one_sentence(said):
       masked.ask('generate', **options)

@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import json
 import sys
 
 import numpy as np
@@ -85,14 +84,6 @@ def test_a_question_that_has_no_answer(
 ):
   run = lambda: asked(monkeypatch, folders[kind], f'{line}\n', *arguments.split())
   assert sentence in refused(run, capsys)
-
-
-def test_text_grows_on_a_terminal(folders, monkeypatch, capsys):
-  monkeypatch.setattr(sys.stderr, 'isatty', lambda: True, raising=False)
-  asked(monkeypatch, folders['causal'], 'the river\n', 'generate', '--max-tokens', '3')
-  said = capsys.readouterr()
-  written = json.loads(said.out)['generated']
-  assert written.strip() and f'{written}\n' in said.err
 
 
 def test_a_prompt_that_is_too_long_is_told_beside_the_others(folders, monkeypatch, capsys):

@@ -156,28 +156,21 @@ def unmask(
   keys_B: Array,
   choice: Choice,
   *,
-  surest: bool = False,
   seen_BV: Array | None = None,
 ) -> tuple[Array, Array]:
-  """Fills the masked positions open_BN with a masked model, one at a pass: (ids [B, N], scores
-  [B]). Positions are filled from left to right or, if `surest`, first where a token has the highest
-  probability. read(ids_BT) -> logits_BNV at these positions. scores: the sum of the tokens' log
-  probabilities when they were chosen. Other arguments: see begin."""
-  (B, N), rows = open_BN.shape, jnp.arange(len(open_BN))
+  """Fills the masked positions open_BN with a masked model from left to right, one at a pass: (ids
+  [B, N], scores [B]). read(ids_BT) -> logits_BNV at these positions. scores: the sum of the tokens'
+  log probabilities when they were chosen. Other arguments: see begin."""
+  (B, N), rows_B = open_BN.shape, jnp.arange(len(open_BN))
 
   def body(number, state):
-    ids_BT, scores_B, filled_BN, seen = state
-    logits_BNV = read(ids_BT)
-    logs_BNV = nn.log_softmax(logits_BNV)
-    best_BN = jnp.where(filled_BN, -jnp.inf, logs_BNV.max(axis=-1))
-    at_B = jnp.argmax(best_BN, axis=1) if surest else jnp.full(B, number)
-    next_B = choice.choose(choice.penalised(logits_BNV[rows, at_B], seen), keys_B, number)
-    seen = choice.with_seen(seen, next_B)
-    ids_BT = ids_BT.at[rows, open_BN[rows, at_B]].set(next_B)
-    scores_B += logs_BNV[rows, at_B, next_B]
-    return ids_BT, scores_B, filled_BN.at[rows, at_B].set(True), seen
+    ids_BT, scores_B, seen = state
+    logits_BV = read(ids_BT)[:, number]
+    next_B = choice.choose(choice.penalised(logits_BV, seen), keys_B, number)
+    ids_BT = ids_BT.at[rows_B, open_BN[:, number]].set(next_B)
+    scores_B += nn.log_softmax(logits_BV)[rows_B, next_B]
+    return ids_BT, scores_B, choice.with_seen(seen, next_B)
 
-  seen = choice.first_seen(seen_BV)
-  state = ids_BT.astype(jnp.int32), jnp.zeros(B), jnp.zeros((B, N), bool), seen
-  ids_BT, scores_B, *_ = lax.fori_loop(0, N, body, state)
-  return ids_BT[rows[:, None], open_BN], scores_B
+  state = ids_BT.astype(jnp.int32), jnp.zeros(B), choice.first_seen(seen_BV)
+  ids_BT, scores_B, _ = lax.fori_loop(0, N, body, state)
+  return ids_BT[rows_B[:, None], open_BN], scores_B

@@ -1,9 +1,7 @@
 """What is said before the first step about the data and the settings of a run."""
 
 import logging
-import re
 
-import numpy as np
 import pytest
 from conftest import small_overrides
 from small_tables import WORDS
@@ -12,9 +10,7 @@ from bert_jax import config as c
 from bert_jax.errors import InputError
 from bert_jax.run import initialization, inputs, setup
 from bert_jax.tasks import TASKS, remarks
-from bert_jax.tasks.pretraining import remarks as of_corpora
 from bert_jax.tokenizers import run_tokenizer
-from bert_jax.tokenizers.byte_level import byte_tokenizer
 from bert_jax.tools.prepare import __main__ as prepare
 from bert_jax.train import train
 from bert_jax.workdir import contents
@@ -71,15 +67,8 @@ def test_nothing_is_said_where_data_and_vocabulary_fit(shared, tmp_path, languag
 
 def test_german_in_english_settings(shared, tmp_path):
   text = f'data.train={ntrex(shared, tmp_path, "deu")}'
-  lost, cut = said(text, *vocabulary(shared, 'uncased'), 'data.seq_length=128')
-  assert lost.startswith('7% of the words lose their accents by lower-casing (')
-  assert 'tokenizer.do_lower_case=false' in lost
+  (cut,) = said(text, *vocabulary(shared, 'uncased'), 'data.seq_length=128')
   assert cut.startswith('a word is 2.0 pieces on average') and 'tokenizer.path' in cut
-  # A vocabulary trained on it is fine, but the umlauts are lost all the same.
-  small = 'model.vocab_size=4000', 'data.seq_length=128'
-  (lost,) = said(text, *small)
-  assert 'accents' in lost
-  assert not said(text, *small, 'tokenizer.do_lower_case=false')
 
 
 def test_german_examples_in_english_settings(shared, tmp_path):
@@ -223,18 +212,6 @@ def prose(path, documents=40, text=SENTENCES):
   return path
 
 
-def test_prose_that_is_read_as_sentences(tmp_path):
-  text = f'data.train={prose(tmp_path / "a.txt")}'
-  fields = text, 'model.vocab_size=90', 'data.seq_length=32'
-  (pairs,) = said(*fields)
-  assert pairs.startswith('100% of the NSP pairs are random, so that there is hardly anything to')
-  assert 'a line has 12.0 sentences on average and counts as one' in pairs
-  assert 'corpus.format=lines' in pairs and 'loss.nsp_weight=0' in pairs
-  # The advice helps.
-  assert not said(*fields, 'corpus.format=lines', 'data.seq_length=64')
-  assert not said(*fields, 'corpus.rows=full', 'loss.nsp_weight=0')
-
-
 def test_pieces_that_are_unknown_are_named(tmp_path):
   """Of the languages that have many of them."""
   pieces = '[PAD] [UNK] [CLS] [SEP] [MASK] the old river crosses town . a small boat follows it'
@@ -247,20 +224,26 @@ def test_pieces_that_are_unknown_are_named(tmp_path):
   assert unknown.startswith('zh 40% of the pieces are [UNK]: the vocabulary does not fit this text')
 
 
-def test_documents_of_one_sentence(tmp_path):
-  (tmp_path / 'a.txt').write_text('\n\n'.join(f'the river holds {i} boats .' for i in range(60)))
-  (pairs,) = said(f'data.train={tmp_path / "a.txt"}', 'model.vocab_size=64')
-  assert '100% of the documents have one sentence (a blank line ends a document)' in pairs
-
-
-def test_wrapped_lines(tmp_path):
-  wrapped = SENTENCES.replace(' crosses', '\ncrosses').replace(' follows', '\nfollows')
-  wrapped = wrapped.replace(' knows', '\nknows').replace('. ', '.\n')
-  (tmp_path / 'a.txt').write_text('\n\n'.join([wrapped] * 40))
+@pytest.mark.parametrize('wrapped, form', [(True, 'paragraphs'), (False, 'lines')])
+def test_lines_that_are_no_sentences(tmp_path, caplog, wrapped, form):
+  text = SENTENCES.replace('. ', '.\n')
+  if wrapped:
+    for word in ('crosses', 'follows', 'knows'):
+      text = text.replace(f' {word}', f'\n{word}')
+  else:
+    text = SENTENCES
+  (tmp_path / 'a.txt').write_text('\n\n'.join([text] * 40))
   fields = 'model.vocab_size=90', 'corpus.rows=single', 'loss.nsp_weight=0'
   (lines,) = said(f'data.train={tmp_path / "a.txt"}', *fields)
-  assert lines.startswith('60% of the lines go on in the next one')
-  assert 'corpus.format=paragraphs' in lines
+  assert ('60% of the lines go on' in lines) == wrapped
+  assert ('a line has 3.0 sentences' in lines) != wrapped
+  assert f'corpus.format={form}' in lines
+  (tmp_path / 'vocab.txt').write_text(
+    '\n'.join(['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'a'])
+  )
+  arguments = f'--input {tmp_path}/a.txt --vocab {tmp_path}/vocab.txt --out {tmp_path}/out'
+  prepare.run(prepare.parser().parse_args([*arguments.split(), '--processes', '1']))
+  assert f'--format {form} makes sentences of them' in caplog.text
 
 
 def test_evaluated_texts_that_are_trained_on_are_counted(vocab, tmp_path, monkeypatch):
@@ -299,26 +282,6 @@ def test_a_vocabulary_that_the_text_cannot_fill(tmp_path, corpus_file):
   assert not said(f'data.train={corpus_file}', f'model.vocab_size={number}')
 
 
-def test_a_sample_is_small_and_the_same_each_time(tmp_path):
-  for k in range(40):
-    prose(tmp_path / f'{k:02}.txt', documents=200)
-  one, two = (of_corpora.sample(str(tmp_path), 'auto', 'text') for _ in range(2))
-  assert one == two
-  size = sum(len(text) for texts in one for text in texts)
-  assert 0.9 * of_corpora.CHARACTERS < size < 1.1 * of_corpora.CHARACTERS
-
-
-def test_preparing_a_corpus_says_what_only_the_text_can_tell(tmp_path, caplog):
-  prose(tmp_path / 'a.txt', text='Für die Männer war es schön. Der Fluss ist alt.')
-  pieces = '[PAD] [UNK] [CLS] [SEP] [MASK] fur die manner war es schon der fluss ist alt .'
-  (tmp_path / 'vocab.txt').write_text('\n'.join(pieces.split()) + '\n')
-  arguments = f'--input {tmp_path}/a.txt --vocab {tmp_path}/vocab.txt --out {tmp_path}/out'
-  prepare.run(prepare.parser().parse_args([*arguments.split(), '--processes', '1']))
-  (block,) = (x.getMessage() for x in caplog.records if 'the text and the settings' in x.message)
-  assert '30% of the words lose their accents' in block and 'set --cased' in block
-  assert '--format lines makes sentences of them' in block
-
-
 def test_it_is_said_once_in_one_block_before_the_steps_are_compiled(tmp_path, caplog, monkeypatch):
   caplog.set_level(logging.INFO, 'bert_jax')
   monkeypatch.setattr(setup, 'compiled', None)
@@ -327,32 +290,5 @@ def test_it_is_said_once_in_one_block_before_the_steps_are_compiled(tmp_path, ca
   with pytest.raises(TypeError, match='not callable'):
     train(c.load('configs/pretrain.py:runlocal', overrides), tmp_path / 'run')
   blocks = [x for x in caplog.records if x.getMessage().startswith('the data and the settings:')]
-  assert len(blocks) == 1 and '\n  - 100% of the NSP pairs' in blocks[0].getMessage()
+  assert len(blocks) == 1 and '\n  - a line has 12.0 sentences' in blocks[0].getMessage()
   assert [x for x in caplog.records if x.levelno >= logging.WARNING] == blocks
-
-
-@pytest.mark.parametrize('policy', ['whole_word', 'token'])
-def test_a_policy_that_hides_another_share_is_named(policy):
-  """As whole words do where a text without blanks is one word to the vocabulary."""
-  fields = f'masking.policy={policy}', 'data.seq_length=64', 'model.vocab_size=261'
-  config = c.load('configs/pretrain.py:runlocal', [f'--config.{x}' for x in fields])
-  ids = np.arange(10, 210, dtype=np.int32)
-  for size in (2, 40):
-    starts = (np.arange(len(ids)) % size == 0).astype(np.uint8)
-    found = list(of_corpora.about_masks(config, byte_tokenizer(), [(ids, starts)] * 4))
-    assert len(found) == (size == 40 and policy != 'token')
-  said = rf'masking.policy={policy} hides [0-5]\.\d% of the tokens, where 15% are asked for'
-  assert not found or re.match(said, found[0])
-
-
-@pytest.mark.parametrize('kind, without', [('causal', True), ('masked@0,causal@9', False)])
-def test_fields_of_masks_are_named_where_nothing_is_masked(kind, without, monkeypatch):
-  monkeypatch.setattr(of_corpora, 'remarks', lambda *_: ['another.'])
-  fields = f'language_model.kind={kind}', 'masking.masked_lm_prob=0.3', 'eval_masking.policy=span'
-  config = c.load('configs/causal_lm.py:runlocal', [f'--config.{x}' for x in fields])
-  config = TASKS['language_model'].resolve(config)
-  said = (
-    'without effect: masking.masked_lm_prob=0.3, eval_masking.policy=span; language_model.kind='
-  )
-  found = TASKS['language_model'].remarks(config, None, {})
-  assert found == ['another.', f'{said}causal does not mask by these fields.'][: 1 + without]

@@ -20,7 +20,6 @@ from bert_jax.tasks.pretraining import (
   MASKING,
   OF_WORDS,
   PRETRAINING,
-  remarks,
   rules_of_words_alone,
   task,
   variant,
@@ -100,18 +99,6 @@ def without_effect(config: ConfigDict) -> tuple[str, ...]:
   return (*PRETRAINING.without_effect(config), *(name for name in idle if name != filled_in))
 
 
-def remarks_on(config: ConfigDict, tokenizer: Tokenizer, sources: dict[str, Any]) -> list[str]:
-  """The remarks of other pre-training, and one on fields of masks where nothing is masked."""
-  out, fields = remarks.remarks(config, tokenizer, sources), MASKING | EVAL_MASKING
-  idle = [name.split('.') for name in without_effect(config) if name in fields]
-  blocks = {f'{block}.{name}': config[block][name] for block, name in idle}
-  given = [f'{name}={x}' for name, x in blocks.items() if x != fields[name].default]
-  if not given:
-    return out
-  without = f'language_model.kind={config.language_model.kind} does not mask by these fields'
-  return [*out, f'without effect: {", ".join(given)}; {without}.']
-
-
 def memory_rules(config: ConfigDict, kinds: Sequence[str]) -> Iterator[tuple[bool, str]]:
   """The rules for a model with a memory of earlier rows."""
   model, longer = config.model, config.language_model.eval_memory
@@ -182,7 +169,6 @@ LANGUAGE_MODEL = variant(
   sources=sources,
   rules=rules,
   without_effect=without_effect,
-  remarks=remarks_on,
   main_metric=main_metric,
   judged_under=judged_under,
   predictions={'generate': GENERATE} | OF_WORDS,

@@ -16,6 +16,7 @@ import math
 import os
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -112,8 +113,8 @@ def run(args: argparse.Namespace, beam_arguments: Sequence[str] = ()) -> dict[st
     inputs = [(name, path) for name, spec in specs for path in documents.sources(spec, args.format)]
     fields = {name: value for name, value in vars(args).items() if name in Settings._fields}
     settings = Settings(**fields | {'inputs': tuple(inputs), 'vocab': str(vocab)})
-    if said := remarks_on(settings, specs, args):
-      log.warning('the text and the settings:%s', ''.join(f'\n  - {x}' for x in said))
+    for language, sentence in about_lines(specs, args):
+      log.warning('%s: %s', language or 'the text', sentence)
     if args.beam:
       from bert_jax.tools.prepare import beam as prepare_beam
 
@@ -127,17 +128,22 @@ def run(args: argparse.Namespace, beam_arguments: Sequence[str] = ()) -> dict[st
   return meta
 
 
-def remarks_on(
-  settings: Settings, specs: Sequence[tuple[str, str]], args: argparse.Namespace
-) -> list[str]:
-  """Warnings about settings that do not suit the text, by a sample of it."""
-  texts, how = {}, (args.format, args.text_field, args.skip_damaged, args.split, args.text_encoding)
+def about_lines(
+  specs: Sequence[tuple[str, str]], args: argparse.Namespace
+) -> Iterator[tuple[str, str]]:
+  """Yields (language, a warning about lines that are no sentences), by a sample of the text."""
   for language, spec in specs:
-    texts.setdefault(language, []).extend(remarks.sample(spec, *how))
-  tokenizer = tokenizers.load_folder(settings.vocab)
-  lines_are, form = remarks.about_lines(texts, args.format)
-  out = remarks.about_accents(tokenizer, texts, 'set --cased, with a cased vocabulary')
-  return out + [f'{lines_are}; --format {form} makes sentences of them.'] * bool(form)
+    read = documents.documents(
+      spec,
+      format=args.format,
+      text_field=args.text_field,
+      skip=args.skip_damaged,
+      split=args.split,
+      encoding=args.text_encoding,
+      counts=Counter(),
+    )
+    for sentence in remarks.about_lines(remarks.sample(read), args.format):
+      yield language, sentence.replace('corpus.format=', '--format ')
 
 
 @contextlib.contextmanager

@@ -34,15 +34,23 @@ def is_named(spec: str) -> bool:
 
 
 def parts(spec: str, languages: Iterable[str] = ()) -> list[tuple[str, str]]:
-  """Splits a spec into [(name, spec), ...]: `NAME=SPEC,...` or {language}; else [('', spec)]."""
+  """Splits a spec into [(name, spec), ...]: `NAME=SPEC,...` or {language}; else [('', spec)]. What
+  names files as it stands, a path or a pattern, has no names."""
   if '{language}' in spec:
     if not languages:
       raise InputError(f'{spec} wants languages; name them in corpus.languages (--languages)')
     return [(name, spec.replace('{language}', name)) for name in languages]
-  if not re.match(r'[\w-]+=.', spec) or exists(spec):
+  if not re.match(r'[\w-]+=.', spec) or exists(spec) or _matches(spec):
     return [('', spec)]
-  named = (part.partition('=') for part in re.split(r',(?=[\w-]+=)', spec))
+  named = [part.partition('=') for part in re.split(r',(?=[\w-]+=)', spec)]
   return [(name, part) for name, _, part in named]
+
+
+def _matches(spec: str) -> bool:
+  """Whether a spec is a pattern of files as it stands, such as year=2020/*.txt."""
+  if not glob.has_magic(spec) or '\0' in spec:
+    return False
+  return any(True for _ in glob.iglob(str(Path(spec).expanduser()), recursive=True))
 
 
 def exists(path: str | Path) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from refusal import refusal, refused
 
 from bert_jax.files import Path
-from bert_jax.text import delimited, tables
+from bert_jax.text import delimited, files, tables
 from bert_jax.text.tables import Row, column, records
 
 
@@ -70,6 +70,18 @@ def test_a_folder_gives_each_split_its_files_and_several_specs_follow_one_anothe
   for name in (*names[2:], 'X_train.csv', 'x_TRAIN.csv'):
     (tmp_path / name).unlink()
   assert 'holds no train file but dev.tsv, interval.tsv, training.tsv' in fails(tmp_path)
+
+
+def test_folders_with_an_equals_sign_are_no_languages(tmp_path, monkeypatch):
+  """As Hive and Spark partition tables; but what names no file is a language and its spec."""
+  monkeypatch.chdir(tmp_path)
+  for year in (2020, 2021):
+    (tmp_path / f'year={year}').mkdir()
+    (tmp_path / f'year={year}' / 'a.txt').write_text('x\n')
+  for spec in ('year=2020/*.txt', 'year=*/a.txt', 'year=2020', 'year=2020/a.txt', 'year=20*/**'):
+    assert files.parts(spec) == [('', spec)]
+  assert files.parts('year=*.txt') == [('year', '*.txt')]
+  assert files.parts('a=x/*.txt,b-c=y') == [('a', 'x/*.txt'), ('b-c', 'y')]
 
 
 def test_gzip_globs_and_invalid_utf8(tmp_path):

@@ -23,6 +23,6 @@ FIELDS = affecting({'vocabulary'}, {
     allowed='[1, inf)'),
   'data.text_encoding': Field('', 'of files that are not plainly UTF-8, such as cp1251; empty: as '
     'their letters tell', past='', affects={'eval_rows'}),
-  'data.skip_damaged': Field(False, 'what cannot be read is left out, counted and named',
+  'data.skip_damaged': Field(False, 'records that cannot be read are left out, counted and named',
     affects={'eval_rows'}),
 })  # fmt: skip

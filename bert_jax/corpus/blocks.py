@@ -21,7 +21,7 @@ import numpy as np
 from bert_jax.copies import fetched, place, staged
 from bert_jax.corpus import prepared
 from bert_jax.corpus.tokenized import Corpus, DamagedRecord, Piece, digest_of, offsets, spaced
-from bert_jax.errors import InputError, first_line, log
+from bert_jax.errors import InputError, first_line
 from bert_jax.files import UNREADABLE, Path, read_npz, write_whole
 from bert_jax.text.documents import is_held_out
 
@@ -234,18 +234,13 @@ class Blocks:
     whole = prepared.corpus_of(self.index.read, records, arrays, self.fingerprint)
     return whole.select(is_held_out(whole.names, self.share) == self.held) if self.share else whole
 
-  def unigrams(self, vocab_size: int, skip_damaged: bool = False) -> np.ndarray:
+  def unigrams(self, vocab_size: int) -> np.ndarray:
     """Estimates how often each id occurs, [vocab_size] int64, from SAMPLED units."""
     chosen = spaced(self.units, SAMPLED)
     counts, tokens = np.zeros(vocab_size, np.int64), 0
     for number in chosen:
-      try:
-        corpus = self.unit(number)
-        counts, tokens = counts + corpus.unigrams(vocab_size, skip_damaged), tokens + len(corpus)
-      except DamagedRecord as error:
-        if not skip_damaged:
-          raise
-        log.warning('%s (not counted)', error)
+      corpus = self.unit(number)
+      counts, tokens = counts + corpus.unigrams(vocab_size), tokens + len(corpus)
     if len(chosen) == self.units:
       return counts
     return np.rint(counts * (len(self) / max(1, tokens))).astype(np.int64)

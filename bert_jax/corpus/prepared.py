@@ -33,10 +33,7 @@ from bert_jax.text.values import json_value
 from bert_jax.tokenizers import Tokenizer
 
 META, PLAN = 'corpus.json', 'plan.json'
-AGAIN = (
-  'run the prepare that made the corpus again, or set data.skip_damaged=true to leave such rows '
-  'empty and count them'
-)
+AGAIN = 'run the prepare that made the corpus again'
 DAMAGED = 'is damaged; bring it back, or delete it and run the prepare that made the corpus again'
 KEYS = {'vocabulary', 'languages', 'fingerprint', 'shards', 'records', 'counts', 'kept'}
 CACHE_TOKENS = 64_000_000  # tokens of recently read records that stay in memory, in 5 bytes each

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bert_jax.errors import InputError, log
+from bert_jax.errors import InputError
 from bert_jax.text.documents import is_held_out, name_hash
 
 if TYPE_CHECKING:
@@ -96,22 +96,14 @@ class Corpus:
     held = is_held_out(self.names, share)
     return self.select(~held), self.select(held) if share else None
 
-  def unigrams(self, vocab_size: int, skip_damaged: bool = False) -> np.ndarray:
+  def unigrams(self, vocab_size: int) -> np.ndarray:
     """Counts how often each id occurs, [vocab_size] int64, by reading the whole corpus."""
-    counts, texts, damaged = np.zeros(vocab_size, np.int64), [], []
+    counts, texts = np.zeros(vocab_size, np.int64), []
     for k, record in enumerate(self.records, 1):
-      try:
-        texts.append(self.read(int(record))[0])
-      except DamagedRecord as error:
-        if not skip_damaged:
-          raise
-        damaged.append(error)
+      texts.append(self.read(int(record))[0])
       if texts and (len(texts) == 256 or k == len(self.records)):
         counts += np.bincount(np.concatenate(texts), minlength=vocab_size)
         texts.clear()
-    if damaged:
-      more = f', nor those of {len(damaged) - 1} more' if len(damaged) > 1 else ''
-      log.warning('%s (its tokens are not counted%s)', damaged[0], more)
     return counts
 
 

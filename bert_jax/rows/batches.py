@@ -18,8 +18,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from bert_jax import hosts, sharding
-from bert_jax.corpus.tokenized import DamagedRecord
-from bert_jax.errors import InputError, log
+from bert_jax.errors import InputError
 from bert_jax.metrics import Level
 from bert_jax.rows.block_rows import BlockRows, Order
 from bert_jax.rows.language_mixture import Mixture
@@ -27,9 +26,6 @@ from bert_jax.rows.language_mixture import Mixture
 if TYPE_CHECKING:
   from bert_jax.objectives.base import Objective
   from bert_jax.tokenizers import Tokenizer
-
-TRIED = 16  # the most rows that are read before a run to find one that can be read
-NAMED = 3  # unreadable rows that are named in the log
 
 Arrays = dict[str, np.ndarray]
 
@@ -55,8 +51,7 @@ class Batches:
   spec: the arrays that the objective expects. limits: {name: exclusive upper bound} of integers to
   check, since JAX reports no index past the end of a table. With a seed there are endless passes,
   each shuffled anew; without one the rows come once, in order, and empty rows of weight 0 fill the
-  last batch. lanes: see above. position: Timeline.position, if not all batches are full.
-  skip_damaged: a row that cannot be read becomes an empty one, and is counted in damaged_rows."""
+  last batch. lanes: see above. position: Timeline.position, if not all batches are full."""
 
   def __init__(
     self,
@@ -66,14 +61,11 @@ class Batches:
     *,
     limits: Mapping[str, int],
     seed: int | None = None,
-    skip_damaged: bool = False,
     lanes: bool = False,
     position: Callable[[int, int, int], int | None] | None = None,
   ):
     self.source, self.spec, self.sharding = source, spec, sharding
     self.limits = {name: limit for name, limit in limits.items() if name in spec}
-    self.skip_damaged, self.damaged_rows = skip_damaged, 0
-    self._damaged_at = {}  # {(step, skipped): damaged rows of its batch}
     self.batch_size = size = next(iter(spec.values())).shape[0]
     self.shuffled, self.seed, self.lanes = seed is not None, seed, lanes
     self.position = position or (lambda step, i, skipped: step * size + i + skipped)
@@ -102,10 +94,8 @@ class Batches:
 
   def at(self, step: int, skipped: int = 0) -> dict[str, jax.Array]:
     """The batch of a step in a run that has skipped `skipped` rows before it."""
-    before, local = self.damaged_rows, np.array(self.local)
+    local = np.array(self.local)
     rows = self._rows([self._number(self.position(step, i, skipped)) for i in self.local])
-    if self.damaged_rows > before:
-      self._damaged_at[step, skipped] = self.damaged_rows - before
 
     def array(name):
       part = lambda index: rows[name][local.searchsorted(range(self.batch_size)[index[0]])]
@@ -121,12 +111,6 @@ class Batches:
       return ['{} {}'.format(*self.source.at(number)) for number in numbers]
     return numbers
 
-  def damaged_before(self, end: int, skipped: int = 0) -> int:
-    """This host's damaged rows in batches before step `end`, since the last call."""
-    known = [at for at in [*self._damaged_at] if at[0] < end or at[1] != skipped]
-    counts = [(at, self._damaged_at.pop(at)) for at in known]
-    return sum(count for (_, of), count in counts if of == skipped)
-
   def _number(self, i: int | None) -> int | None:
     """The row number at place i, counted over all batches; None: an empty row."""
     if i is None or (not self.shuffled and i >= len(self.source)):
@@ -138,15 +122,10 @@ class Batches:
     shapes = {name: (len(numbers), *spec.shape[1:]) for name, spec in self.spec.items()}
     out = {name: np.zeros(shape, self.spec[name].dtype) for name, shape in shapes.items()}
     chosen = {k: number for k, number in enumerate(numbers) if number is not None}
-    try:
-      parts = [([*chosen], self._gather([*chosen.values()]))] if chosen else []
-    except DamagedRecord:
-      if not self.skip_damaged:
-        raise
-      parts = [([k], self._gather_whole(number)) for k, number in chosen.items()]
-    for places, rows in parts:
-      for name in out if rows else ():
-        out[name][places] = rows[name]
+    if chosen:
+      rows = self._gather([*chosen.values()])
+      for name in out:
+        out[name][[*chosen]] = rows[name]
     return out
 
   def _gather(self, numbers: Sequence[int]) -> Arrays:
@@ -157,28 +136,9 @@ class Batches:
     names = self.spec.keys() & rows[0].keys()
     return self._checked(numbers, {name: np.stack([row[name] for row in rows]) for name in names})
 
-  def _gather_whole(self, number: int) -> Arrays:
-    """The row with this number; if its record cannot be read, counts it and returns {}."""
-    try:
-      return self._gather([number])
-    except DamagedRecord as error:
-      self.damaged_rows += 1
-      if self.damaged_rows <= NAMED:
-        log.warning('%s (row %d stays empty)', error, number)
-      if self.damaged_rows == NAMED:
-        log.warning('further rows that stay empty are counted alone, in the metric damaged_rows')
-      return {}
-
   def check(self) -> None:
-    """InputError if the first row that can be read is odd, or none of TRIED can be read."""
-    chosen, damage = np.unique(np.linspace(0, len(self.source) - 1, TRIED).astype(int)), None
-    for number in chosen.tolist():
-      try:
-        self._gather([number])
-        return
-      except DamagedRecord as error:
-        damage = error
-    raise InputError(f'no row can be read, of {len(chosen)} all over the data: {damage}')
+    """InputError if the first row is not what the objective expects."""
+    self._gather([0])
 
   def _checked(self, numbers: Sequence[int], rows: Arrays) -> Arrays:
     """Returns the rows; InputError if an array is missing, has another form or is out of bounds."""
@@ -231,7 +191,6 @@ def batches_of(
     sharding.batch_sharding(mesh),
     limits=objective.limits(tokenizer.vocab_size),
     seed=seed,
-    skip_damaged=config.data.skip_damaged,
     lanes=bool(objective.eval_carry(rows) if seed is None else objective.carry(rows)),
     position=position,
   )

@@ -13,7 +13,6 @@ from `window` units, and a host reads only the units of its own rows. Place i of
 arithmetic, so that a run resumes at once.
 """
 
-import contextlib
 import functools
 import io
 import itertools
@@ -27,7 +26,7 @@ import tqdm
 
 from bert_jax.corpus.blocks import Blocks
 from bert_jax.corpus.prepared import RECORD_TOKENS
-from bert_jax.corpus.tokenized import Corpus, DamagedRecord, digest_of, offsets, spaced
+from bert_jax.corpus.tokenized import Corpus, digest_of, offsets, spaced
 from bert_jax.errors import log
 from bert_jax.files import UNREADABLE, Path, read_npz, write_whole
 from bert_jax.rows.corpus_rows import OF_EXAMPLES, OF_TEXT, Rows
@@ -82,10 +81,7 @@ class BlockRows:
   @property
   def sample(self) -> Corpus:
     """A Corpus like the whole text: the unit in the middle."""
-    for unit in range(self.blocks.units // 2, self.blocks.units):
-      with contextlib.suppress(DamagedRecord):
-        return self.blocks.unit(unit)
-    return self.blocks.unit(0)
+    return self.blocks.unit(self.blocks.units // 2)
 
   def __len__(self) -> int:
     return self.cuts * int(self.row_at[-1])
@@ -135,12 +131,9 @@ class BlockRows:
     chosen = spaced(units, number)
     names = OF_EXAMPLES + OF_TEXT + further_labels(pair)
     counts = self._kept(kept, chosen, names)
-    known = counts[:, 0] >= 0  # the others cannot be read
-    if not known.any():
-      self.blocks.unit(int(chosen[0]))  # raises the reason
     of_units = [self.blocks.unit_sums(x) for x in ('tokens', 'sentences', 'documents')]
-    about, counts = np.stack(of_units, axis=1), counts[known]
-    counted, rows, scale = chosen[known], counts[:, 0], 1.0
+    about, counts = np.stack(of_units, axis=1), counts
+    counted, rows, scale = chosen, counts[:, 0], 1.0
     rows_of, misses = np.zeros(units, np.int64), 0.0
     if len(counted) < units:
       slopes = np.linalg.lstsq(about[counted], rows, rcond=None)[0]
@@ -157,10 +150,8 @@ class BlockRows:
 
   def _missed(self, rows_of, units):
     """The share of rows by which the last cut of some units differs from what is expected."""
-    last = {}
-    for unit in units:
-      with contextlib.suppress(DamagedRecord):  # its rows will be empty
-        last[unit] = len(self._plan((self.cuts - 1) * len(rows_of) + int(unit)) or ())
+    plan = lambda unit: self._plan((self.cuts - 1) * len(rows_of) + int(unit))
+    last = {unit: len(plan(unit) or ()) for unit in units}
     expected, found = rows_of[np.array([*last], int)], np.array([*last.values()], np.int64)
     return float(np.abs(expected - found).sum() / 2 / max(1, expected.sum()))
 
@@ -177,19 +168,14 @@ class BlockRows:
     except UNREADABLE:
       log.warning('%s is damaged; its rows are counted again', path)
     for k, unit in enumerate(tqdm.tqdm(chosen, 'counting rows', unit=' blocks', disable=None)):
-      try:
-        if rows := self._plan(int(unit)):
-          counts[k] = [len(rows), *(rows.totals[name] for name in names)]
-      except DamagedRecord as error:
-        log.warning('%s', error)
-        counts[k] = -1
-    if (counts >= 0).all():
-      data = io.BytesIO()
-      np.savez_compressed(data, counts=counts)
-      try:
-        write_whole(path, data.getvalue())
-      except OSError as error:
-        log.info('the rows will be counted again at the next start: %s', error)
+      if rows := self._plan(int(unit)):
+        counts[k] = [len(rows), *(rows.totals[name] for name in names)]
+    data = io.BytesIO()
+    np.savez_compressed(data, counts=counts)
+    try:
+      write_whole(path, data.getvalue())
+    except OSError as error:
+      log.info('the rows will be counted again at the next start: %s', error)
     return counts
 
 

@@ -49,7 +49,7 @@ def one_pass(
   break off, which raises Interrupted. scores: Family.scores. Of several processes the first one
   alone has the answers and scores them, and tells the others the scores."""
   source: Any = batches.source
-  totals, outputs, damaged = {}, [], batches.damaged_rows
+  totals, outputs = {}, []
   numbers, computed, predicted = batches.part(count), [], []
 
   def fetch():
@@ -83,8 +83,6 @@ def one_pass(
   result = metrics.values(totals, levels(batches, count))
   for name, (term, factor) in getattr(source, 'scales', {}).items():
     result |= {name: result[term] * factor} if term in result else {}
-  if batches.skip_damaged and (damaged := hosts.total(batches.damaged_rows - damaged)):
-    result['damaged_rows'] = damaged
   alike = [x for x in alike if x.weight]  # else nothing of its kind was asked
   if alike and all(x.total == x.weight >= LEAST - 1 for x in alike):
     result['constant'] = 1.0

@@ -130,7 +130,6 @@ class Logger:
       steps = round(float(window['loss'].weight))
       few = f'(means of {steps:,}, not {log_every:,} steps) ' if 2 * steps < log_every else ''
     speed = run.clock.read(tokens)
-    tally.count_damaged(step)
     skipped = tally.events.get('skipped_steps', 0)  # the schedule did not count them
     rate = {'learning_rate': float(run.rates[step - 1 - skipped])}
     self.writer.write(step, 'train', values | rate | speed | tally.counts(run.inputs.config))

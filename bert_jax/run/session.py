@@ -47,7 +47,6 @@ class Saver:
       run.inputs.tokenizer.save(workdir)
       said = 'its config and vocabulary are written again; its checkpoints and metrics are gone'
       log.warning('%s was removed while the run writes into it: %s', workdir, said)
-    run.tally.count_damaged(step)
     with run.clock.doing('save'):
       self.writer.upload()
       run.checkpoints.save(state, results, run.tally.seen, run.tally.to_meta())

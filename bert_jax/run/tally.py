@@ -18,7 +18,7 @@ from bert_jax.run.inputs import Inputs
 from bert_jax.run.spikes import Spikes
 
 SAVED = 'events', 'in_a_row', 'skipped', 'moves'
-EVENTS = 'skipped_steps', 'loss_spikes', 'rollbacks', 'damaged_rows'
+EVENTS = 'skipped_steps', 'loss_spikes', 'rollbacks'
 
 
 def number(x: Any) -> float | str:
@@ -66,7 +66,7 @@ class Tally:
 
   def counts(self, config: ConfigDict) -> dict[str, float]:
     known, spikes = {name: self.events.get(name, 0) for name in EVENTS}, config.spikes
-    shown = config.optimizer.skip_nonfinite, spikes.window, spikes.rollback, known['damaged_rows']
+    shown = config.optimizer.skip_nonfinite, spikes.window, spikes.rollback
     return self.seen | {name: n for (name, n), on in zip(known.items(), shown) if on}
 
   def take(self, step: int, out: Mapping[str, Any]) -> None:
@@ -104,16 +104,10 @@ class Tally:
     self._count('loss_spikes')
     return self.spikes.target(step) > 0
 
-  def count_damaged(self, step: int) -> None:
-    """Counts the rows up to this step that could not be read, in all processes."""
-    batches = self.inputs.batches
-    if batches.skip_damaged:
-      self._count('damaged_rows', hosts.total(batches.damaged_before(step, self.skipped)))
-
   def go_back(self, step: int, spike: int, meta: Mapping[str, Any]) -> None:
     """Restores the sums of the checkpoint of a step to which the run goes back from a spike."""
     saved = Tally.from_meta(meta, self.inputs.config.batch_size)
-    # The steps from here to the spike are undone, and with them their skips and damages.
+    # The steps from here to the spike are undone, and with them their skips.
     stays = lambda name: name in ('loss_spikes', 'rollbacks')
     kept = {name: n for name, n in self.events.items() if stays(name)}
     self.events = kept | {name: n for name, n in saved.events.items() if not stays(name)}
@@ -124,8 +118,8 @@ class Tally:
     self.moves = [*saved.moves, [step, self.skipped]]
     self.step = step
 
-  def _count(self, event, number=1):
-    self.events = self.events | {event: self.events.get(event, 0) + number}
+  def _count(self, event):
+    self.events = self.events | {event: self.events.get(event, 0) + 1}
 
   def _not_finite(self, out, name, norms, step):
     """Writes a file for bert_jax.tools.replay; returns the InputError that ends the run."""

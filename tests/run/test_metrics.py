@@ -139,7 +139,7 @@ def test_a_line_says_where_a_run_stands_and_what_it_waits_for(changes, said, mon
   """Step 3 of 500 of 32 rows each, of which an epoch has 40 that hold the text thrice; 64 rows were
   left out, going back. Of 80 seconds 70 were steps: of what these waited it is 7/8."""
   source = type('Rows', (), {'baselines': {}, 'cuts': 3, '__len__': lambda self: 40})()
-  batches = SimpleNamespace(source=source, skip_damaged=False)
+  batches = SimpleNamespace(source=source)
   config = load('configs/pretrain.py:runlocal')
   clock = SimpleNamespace(read=lambda tokens: SPEED | changes, done=2.5, before={'a': 20, 'b': 5})
   inputs = SimpleNamespace(batches=batches, config=config, steps=500, log_every=3)
@@ -177,7 +177,7 @@ def test_a_line_of_few_steps_says_so_and_each_loss_once(steps, said, spec, weigh
   levels = {'mlm': LossLevel(3.5, 'unigram')}
   source = type('Rows', (), {'baselines': levels, '__len__': lambda self: 40})()
   config = load(f'configs/{spec}.py:runlocal')
-  inputs = SimpleNamespace(batches=SimpleNamespace(source=source, skip_damaged=False))
+  inputs = SimpleNamespace(batches=SimpleNamespace(source=source))
   inputs.config, inputs.steps, inputs.log_every = config, 500, 7
   inputs.timeline = timeline_of(config)
   inputs.objective = SimpleNamespace(shares=lambda _: {}, loss_weights=weights)

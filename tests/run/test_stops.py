@@ -45,7 +45,7 @@ class Rows:
 class Batches:
   """Batch n is the number n."""
 
-  skip_damaged, source = False, Rows()
+  source = Rows()
 
   def __len__(self):
     return 9

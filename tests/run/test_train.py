@@ -200,7 +200,7 @@ def test_the_best_is_the_highest_or_the_lowest(mode, best, tmp_path):
 class Numbers:
   """Batches that are their numbers."""
 
-  damaged_rows, skip_damaged, lanes = 0, False, False
+  lanes = False
   source, part = SimpleNamespace(baselines={}), Batches.part
 
   def __len__(self):

@@ -1,7 +1,6 @@
 """Warns, before the first step, of a vocabulary that cuts a corpus badly and of lines that are no
 sentences. Both are counted in a sample, which takes seconds for any corpus."""
 
-import contextlib
 import itertools
 import re
 from collections import Counter
@@ -12,7 +11,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from bert_jax.corpus import loading, prepared
-from bert_jax.corpus.tokenized import DamagedRecord, spaced
+from bert_jax.corpus.tokenized import spaced
 from bert_jax.rows.language_mixture import Mixture
 from bert_jax.rows.sentence_pairs import PAIRS
 from bert_jax.tasks.remarks import RECORDS, about_vocabulary, pieces
@@ -85,5 +84,4 @@ def lines(documents: list[list[str]]) -> tuple[float, float]:
 def records(corpus: Any) -> Iterator[np.ndarray]:
   """The piece ids of some records of a corpus."""
   for i in spaced(len(corpus.records), RECORDS):
-    with contextlib.suppress(DamagedRecord):
-      yield corpus.read(int(corpus.records[i]))[0]
+    yield corpus.read(int(corpus.records[i]))[0]

@@ -178,7 +178,7 @@ def sources(
   for language, (whole, counts) in loaded.items():
     kept, held_corpus = whole.divided(share)
     if held_corpus is not None:
-      held_counts = held_corpus.unigrams(tokenizer.vocab_size, data.skip_damaged)
+      held_counts = held_corpus.unigrams(tokenizer.vocab_size)
       corpora['eval'][language] = held_corpus, held_counts
       counts = np.maximum(counts - held_counts, 0)
     corpora['train'][language] = kept, counts

@@ -18,7 +18,7 @@ class Simulated(blocks.Index):
     sizes = rng.integers(64, 960, 512).astype(np.int32)
     ones = np.ones(512, np.int32)
     return {
-      'names': rng.integers(0, 2**32, 512, np.uint32).view(np.int32),
+      'hashes': rng.integers(0, 2**32, 512, np.uint32).view(np.int32),
       'characters': 5 * sizes,
       'bytes': 5 * sizes,
       'document_records': ones,

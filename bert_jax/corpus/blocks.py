@@ -27,7 +27,7 @@ from bert_jax.text.documents import is_held_out
 
 BLOCK_TOKENS, BLOCK_DOCUMENTS, MOST_TOKENS = 1 << 18, 16, 1 << 22
 COLUMNS = ('shard', 'language', 'documents', 'sentences', 'records', 'tokens', 'stored', 'crc32')
-OF_DOCUMENTS = 'names', 'characters', 'bytes', 'document_sentences', 'document_records'
+OF_DOCUMENTS = 'hashes', 'characters', 'bytes', 'document_sentences', 'document_records'
 # {array of a shard's index: the column that says how long it is in a block}.
 PARTS = dict.fromkeys(OF_DOCUMENTS, 'documents')
 PARTS |= {'sentences': 'sentences', 'record_tokens': 'records'}
@@ -191,7 +191,7 @@ class Blocks:
     self.fingerprint = digest_of([repr((*of_corpus, language, share, held, of_unit))])
 
   def divided(self, share: float) -> tuple['Blocks', 'Blocks | None']:
-    """Splits by a hash of document names: (Blocks to train on, held-out Blocks or None)."""
+    """Splits by a hash of the texts: (Blocks to train on, held-out Blocks or None)."""
     of = self.index, self.language, self.window, share
     return Blocks(*of), Blocks(*of, held=True) if share else None
 
@@ -232,7 +232,7 @@ class Blocks:
     at = self.index.record_at
     records = np.concatenate([np.arange(at[block], at[block + 1]) for block in blocks])
     whole = prepared.corpus_of(self.index.read, records, arrays, self.fingerprint)
-    return whole.select(is_held_out(whole.names, self.share) == self.held) if self.share else whole
+    return whole.select(is_held_out(whole.hashes, self.share) == self.held) if self.share else whole
 
   def unigrams(self, vocab_size: int) -> np.ndarray:
     """Estimates how often each id occurs, [vocab_size] int64, from SAMPLED units."""

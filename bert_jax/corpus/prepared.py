@@ -40,13 +40,13 @@ CACHE_TOKENS = 64_000_000  # tokens of recently read records that stay in memory
 RECORD_TOKENS = 120  # tokens that take as much memory as the Python objects of a record, 600 bytes
 OPEN_SHARDS = 64  # the most shards that a Reader keeps open
 COPIED_AT_ONCE = threading.Semaphore(8)  # shards that are copied from a bucket at the same time
-INDEX = (  # arrays of each shard's index; all but `names` are int32
+INDEX = (  # arrays of each shard's index; all but `hashes` are int32
   'sentences',  # tokens of each sentence
   'document_sentences',  # sentences of each document
   'document_records',  # records of each document
   'record_tokens',  # tokens of each record
   'languages',  # number of each document's language
-  'names',  # uint32, crc32 of each document's name
+  'hashes',  # uint32, documents.text_hash of each
 )
 SIZES = ('characters', 'bytes')  # int32, of each document's text; older corpora lack them
 
@@ -153,8 +153,8 @@ def corpus_of(
   there = index.keys() >= {*SIZES}
   sizes = np.stack([index[name] for name in SIZES], axis=1) if there else None
   tokens, sentences = index['record_tokens'], index['sentences']
-  documents, names = index['document_sentences'], index['names'].view(np.uint32)
-  return Corpus(read, records, tokens, sentences, documents, fingerprint, sizes, names)
+  documents, hashes = index['document_sentences'], index['hashes'].view(np.uint32)
+  return Corpus(read, records, tokens, sentences, documents, fingerprint, sizes, hashes)
 
 
 class Reader:

@@ -17,7 +17,6 @@ from bert_jax.corpus.tokenized import offsets
 from bert_jax.corpus.units import Record
 from bert_jax.errors import InputError, Unwritten, first_line, log, stays
 from bert_jax.files import Path, seal, write_whole
-from bert_jax.text.documents import name_hash
 from bert_jax.text.duplicates import Seen
 from bert_jax.tokenizers import Tokenizer
 
@@ -27,7 +26,7 @@ RECORD_TOKENS = 2048  # the most in a record, which is read whole for each row t
 class Item(NamedTuple):
   """A document ready to be written."""
 
-  name: str
+  hash: int  # documents.text_hash
   language: int  # number in the corpus' list of languages
   size: tuple[int, int]  # characters and bytes of its text
   tokens: np.ndarray  # [n] int32
@@ -74,7 +73,7 @@ class Shard:
     self.writer = array_record_module.ArrayRecordWriter(str(self.scratch), 'group_size:1')
     self.vocab_size = vocab_size
     # Lists would take some 900 bytes for each document, which may be a line of text.
-    self.items = {x: array.array('I' if x == 'names' else 'i') for x in (*INDEX, *SIZES)}
+    self.items = {x: array.array('I' if x == 'hashes' else 'i') for x in (*INDEX, *SIZES)}
     self.unigrams, self.by_language = {}, {}  # {language: [vocab_size]}, {language: Counter}
     self.blocks, self.counts, self.digest = 0, Counter(), hashlib.sha256()
 
@@ -97,7 +96,7 @@ class Shard:
     except Exception as error:
       raise self._unwritten(error) from error
     numbers = {'document_sentences': len(item.sentences), 'document_records': len(item.records)}
-    numbers |= {'languages': item.language, 'names': name_hash(item.name)}
+    numbers |= {'languages': item.language, 'hashes': item.hash}
     numbers |= zip(SIZES, item.size, strict=True)
     for name, number in numbers.items():
       self.items[name].append(number)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bert_jax.errors import InputError
-from bert_jax.text.documents import is_held_out, name_hash
+from bert_jax.text.documents import is_held_out, text_hash
 
 if TYPE_CHECKING:
   from bert_jax.corpus.units import Encoder
@@ -33,7 +33,7 @@ class Corpus:
   sentences[s + 1], document d the sentences documents[d] to documents[d + 1].
   Its tokens are read in R records, one or more a document. records: the numbers by which `read`
   gives them. record_tokens [R], sentence_tokens [S], document_sentences [D]: how many are in each.
-  sizes [D, 2]: characters and bytes of each document. names [D]: documents.name_hash of each."""
+  sizes [D, 2]: characters and bytes of each document. hashes [D]: documents.text_hash of each."""
 
   def __init__(
     self,
@@ -44,9 +44,9 @@ class Corpus:
     document_sentences: ArrayLike,
     fingerprint: str,
     sizes: np.ndarray | None = None,
-    names: np.ndarray | None = None,
+    hashes: np.ndarray | None = None,
   ):
-    self.read, self.fingerprint, self.sizes, self.names = read, fingerprint, sizes, names
+    self.read, self.fingerprint, self.sizes, self.hashes = read, fingerprint, sizes, hashes
     self.records, self.record_at = np.asarray(records, np.int64), offsets(record_tokens)
     self.sentences, self.documents = offsets(sentence_tokens), offsets(document_sentences)
 
@@ -87,13 +87,13 @@ class Corpus:
     records, record_tokens = self.records[chosen], np.diff(self.record_at)[chosen]
     sentences = np.diff(self.sentences)[np.repeat(keep, per_document)]
     fingerprint = digest_of([self.fingerprint, np.packbits(keep).tobytes()])
-    facts = (None if x is None else x[keep] for x in (self.sizes, self.names))
+    facts = (None if x is None else x[keep] for x in (self.sizes, self.hashes))
     parts = record_tokens, sentences, per_document[keep]
     return Corpus(self.read, records, *parts, fingerprint, *facts)
 
   def divided(self, share: float) -> tuple['Corpus', 'Corpus | None']:
-    """Splits by a hash of document names: (the Corpus to train on, the held-out one or None)."""
-    held = is_held_out(self.names, share)
+    """Splits by a hash of the texts: (the Corpus to train on, the held-out one or None)."""
+    held = is_held_out(self.hashes, share)
     return self.select(~held), self.select(held) if share else None
 
   def unigrams(self, vocab_size: int) -> np.ndarray:
@@ -135,9 +135,9 @@ def tokenize(
 ) -> Corpus:
   """A Corpus in memory of the documents that have tokens. counts: see units.Encoder."""
   records, pending, facts, waiting = [], [], [], 0
-  for name, sentences in documents:
+  for _, sentences in documents:
     pending.append(sentences)
-    facts.append((*size_of(encoder.text_of(sentences)), name_hash(name)))
+    facts.append((*size_of(encoder.text_of(sentences)), text_hash(sentences)))
     waiting += len(sentences)
     if waiting >= BATCH_SENTENCES:
       records += encoder(pending, counts)
@@ -161,8 +161,8 @@ def tokenize(
     return tokens[part], starts[part]
 
   lengths = record_tokens, sentences, document_sentences
-  sizes, names = of_documents[:, :2], of_documents[:, 2].astype(np.uint32)
-  return Corpus(read, np.arange(len(kept)), *lengths, fingerprint, sizes, names)
+  sizes, hashes = of_documents[:, :2], of_documents[:, 2].astype(np.uint32)
+  return Corpus(read, np.arange(len(kept)), *lengths, fingerprint, sizes, hashes)
 
 
 def predictable(counts: np.ndarray, tokenizer: 'Tokenizer') -> np.ndarray:

@@ -21,9 +21,9 @@ of its own. Invalid UTF-8 is repaired and counted; any other fault is an InputEr
 """
 
 import functools
+import hashlib
 import itertools
 import re
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
@@ -53,7 +53,7 @@ class Sentences(list[str]):
 
 
 class Document(NamedTuple):
-  name: str  # 'file.txt:12', the line where it starts; decides whether the document is held out
+  name: str  # 'file.txt:12', the line where it starts
   sentences: Sentences
 
 
@@ -183,18 +183,20 @@ def _bounded(sentence: str, counts: Counter) -> list[str]:
   return [part for part in (*parts, sentence[start:].strip()) if part]
 
 
-def held_out(name: str, share: float) -> bool:
-  """Whether a document belongs to the held-out share (0 to 1); a function of its name alone."""
-  return is_held_out(name_hash(name), share)
+def held_out(parts: Iterable[str], share: float) -> bool:
+  """Whether a text, given as its sentences or columns, belongs to the held-out share (0 to 1).
+  It depends on the text alone, so equal texts stay together and texts added later move none."""
+  return is_held_out(text_hash(parts), share)
 
 
-def name_hash(name: str) -> int:
-  """The hash of a document's name that decides whether it is held out, 0 to 2**32 - 1."""
-  return zlib.crc32(name.encode())
+def text_hash(parts: Iterable[str]) -> int:
+  """The hash of a text's parts that decides whether it is held out, 0 to 2**32 - 1."""
+  text = '\n'.join(parts).encode(errors='replace')
+  return int.from_bytes(hashlib.blake2b(text, digest_size=4).digest())
 
 
 def is_held_out(hashes: Any, share: float) -> Any:
-  """Whether the document with this name_hash is held out; elementwise for an array of hashes."""
+  """Whether the text with this text_hash is held out; elementwise for an array of hashes."""
   return hashes < share * 2**32
 
 

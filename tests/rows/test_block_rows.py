@@ -240,7 +240,7 @@ def test_rows_come_back_in_the_order_asked_for(index, tokenizer):
 @pytest.mark.parametrize('share', [0.0, 0.1, 0.7])
 def test_documents_are_held_out_as_in_memory(index, folder, tokenizer, share):
   of_a = of_language(folder, tokenizer)
-  held = documents.is_held_out(of_a.names, share)
+  held = documents.is_held_out(of_a.hashes, share)
   kept, out = blocks.Blocks(index, 0, 2).divided(share)
   for part, keep in ((kept, ~held), (out, held)):
     if part is None:

@@ -2,7 +2,6 @@
 
 import itertools
 import time
-import zlib
 from collections import Counter
 from types import SimpleNamespace
 
@@ -28,6 +27,7 @@ from bert_jax.rows.language_mixture import Mixture, shares
 from bert_jax.rows.packing import pack
 from bert_jax.rows.row_arrays import build_rows
 from bert_jax.tasks.pretraining import task
+from bert_jax.text.documents import held_out, text_hash
 
 
 def tokenize(documents, tokenizer):
@@ -485,13 +485,12 @@ def one_word_each(tmp_path_factory):
   """(file, words that a share of 0.3 holds out, words that it leaves): document d is twelve times
   the word w<d>; every fifth document has no token at all."""
   path = tmp_path_factory.mktemp('held') / 'text.txt'
-  documents, held, kept, line = [], set(), set(), 1
+  documents, held, kept = [], set(), set()
   for d in range(250):
     documents.append('\u200b' if d % 5 == 0 else '\n'.join([f'w{d} ' * 6] * 2))
     if d % 5:
-      share = zlib.crc32(f'text.txt:{line}'.encode()) / 2**32
-      (held if share < 0.3 else kept).add(f'w{d}')
-    line += documents[-1].count('\n') + 2
+      sentences = [line.strip() for line in documents[-1].split('\n')]
+      (held if held_out(sentences, 0.3) else kept).add(f'w{d}')
   path.write_text('\n\n'.join(documents) + '\n')
   assert 40 < len(held) < 80 and len(held) + len(kept) == 200
   return path, held, kept
@@ -502,7 +501,8 @@ def test_held_out_documents_are_not_trained_on(one_word_each, tokenizer, caplog)
   path, held, kept = one_word_each
   found = sources(tokenizer, path, 'corpus.eval_share=0.3')
   assert 'data.train: ' in caplog.text and '2,400 tokens' in caplog.text  # of both splits
-  for split, size in ('train', '1,608'), ('eval', '792'):
+  for split, words in ('train', kept), ('eval', held):
+    size = f'{12 * len(words):,}'
     assert f' {split}: ' in caplog.text and f' documents, {size} tokens' in caplog.text
   assert ordinary_words(found['train'], tokenizer) == kept
   assert ordinary_words(found['eval'], tokenizer) == held
@@ -665,10 +665,11 @@ def test_arrays_that_a_batch_has_not_have_no_limit(tokenizer):
 def test_text_is_tokenized_alike_in_batches_of_any_size(tokenizer, monkeypatch):
   documents = [[f'w{d} w{s}' for s in range(1 + d % 4)] for d in range(60)] + [['\u200b'], ['w1']]
   whole = tokenize(documents, tokenizer)
-  assert whole.names.tolist() == [zlib.crc32(f'd{i}'.encode()) for i in (*range(60), 61)]
+  with_tokens = [*documents[:60], documents[61]]
+  assert whole.hashes.tolist() == [text_hash(sentences) for sentences in with_tokens]
   monkeypatch.setattr(tokenized, 'BATCH_SENTENCES', 7)
   parts = tokenize(documents, tokenizer)
-  assert parts.fingerprint == whole.fingerprint and (parts.names == whole.names).all()
+  assert parts.fingerprint == whole.fingerprint and (parts.hashes == whole.hashes).all()
   words = [word for sentences in documents for s in sentences for word in s.split()]
   words = [word for word in words if word != '\u200b']
   assert [tokenizer.pieces[i] for i in tokens_of(parts)] == words

@@ -107,7 +107,7 @@ def test_labels_are_counted_and_rare_ones_are_named(vocab, tmp_path, caplog):
     'another label.',
     "labels that no example of the held-out data has: 'a'; raise table.eval_share.",
   ]
-  assert "labels: 'b' 36, 'a' 3, 'c' 1" in caplog.messages
+  assert "labels: 'b' 37, 'a' 3, 'c' 1" in caplog.messages
   assert about([f'{k % 12}.5' for k in range(48)]) == [
     'all 12 labels are numbers and are taken as classes; table.regression=true learns them as '
     'numbers.'
@@ -203,12 +203,21 @@ def test_scripts_that_a_vocabulary_lacks(shared, tmp_path):
   train = ','.join(f'{name}={path}' for name, path in parts.items())
   found = said(f'data.train={train}', *vocabulary(shared, 'uncased'), 'data.seq_length=128')
   (single,) = (x for x in found if 'single characters' in x)
-  assert single.startswith('heb 98%, rus 77% of the words are cut into single characters')
+  assert single.startswith('heb 98%, rus 76% of the words are cut into single characters')
   assert not any('eng' in sentence for sentence in found)
 
 
+def varied(text, number):
+  """The text with the case of some letters changed: equal texts would stay in one split."""
+  bits = f'{number:012b}'
+  return ''.join(
+    x.upper() if 1 <= i <= 12 and bits[i - 1] == '1' else x for i, x in enumerate(text)
+  )
+
+
 def prose(path, documents=40, text=SENTENCES):
-  path.write_text('\n\n'.join(' '.join([text] * 4) for _ in range(documents)) + '\n')
+  texts = [varied(' '.join([text] * 4), number) for number in range(documents)]
+  path.write_text('\n\n'.join(texts) + '\n')
   return path
 
 
@@ -232,7 +241,7 @@ def test_lines_that_are_no_sentences(tmp_path, caplog, wrapped, form):
       text = text.replace(f' {word}', f'\n{word}')
   else:
     text = SENTENCES
-  (tmp_path / 'a.txt').write_text('\n\n'.join([text] * 40))
+  (tmp_path / 'a.txt').write_text('\n\n'.join(varied(text, number) for number in range(40)))
   fields = 'model.vocab_size=90', 'corpus.rows=single', 'loss.nsp_weight=0'
   (lines,) = said(f'data.train={tmp_path / "a.txt"}', *fields)
   assert ('60% of the lines go on' in lines) == wrapped

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-import zlib
 from collections import Counter
 
 import numpy as np
@@ -360,15 +359,17 @@ def test_a_shard_of_beam_holds_its_documents_in_order(vocab, tmp_path):
   pytest.importorskip('apache_beam')
   from bert_jax.tools.prepare import beam as prepare_beam
 
-  path = write(tmp_path / 'd.txt', *[['kala loti .']] * 12)
+  path = write(tmp_path / 'd.txt', *[['kala loti . ' * k] for k in range(1, 13)])
   settings = Settings((('', str(path)),), str(vocab))
   items, _ = Maker(settings)(0, next(text.blocks(str(path))))
   pairs = [((0, 1, k), item) for k, item in enumerate(items)]
   random.Random(0).shuffle(pairs)
   prepare_beam._write(tmp_path, 0, pairs, 100)
   _, arrays = prepared.read_index(prepared.shard_paths(tmp_path, 0)[1])
-  names = [f'd.txt:{line}' for line in range(1, 25, 2)]
-  assert arrays['names'].tolist() == [zlib.crc32(name.encode()) for name in names]
+  hashes = [
+    text.text_hash(document.sentences) for document in text.documents(str(path), counts=Counter())
+  ]
+  assert len(set(hashes)) == 12 and arrays['hashes'].view(np.uint32).tolist() == hashes
 
 
 def test_characters_and_bytes_of_a_text_are_counted(vocab, tmp_path, caplog):
@@ -437,8 +438,8 @@ def test_a_prepared_corpus_holds_out_what_its_text_does(small, small_corpus, voc
     found.append({k: p.corpus.piece(0, len(p.corpus))[0].tolist() for k, p in parts.items()})
     found[-1] |= {f'{k} line': p.baselines['mlm'][0] for k, p in parts.items()}
   assert found[0] == found[1]
-  is_held = lambda document: zlib.crc32(document.name.encode()) < 0.4 * 2**32
-  held = filter(is_held, text.documents(str(small), counts=Counter()))
+  read = text.documents(str(small), counts=Counter())
+  held = [document for document in read if text.held_out(document.sentences, 0.4)]
   ids = tokenizer.ids_batch([sentence for document in held for sentence in document.sentences])
   assert found[0]['eval'] == np.concatenate(ids).tolist()
 

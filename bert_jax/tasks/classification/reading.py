@@ -9,7 +9,6 @@ The embedded task asks which package a docstring comes from. It is evaluated on 
 pre-training on the embedded corpus with corpus.eval_share=0.1 holds out.
 """
 
-import hashlib
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence, Set
@@ -43,9 +42,13 @@ class Example(NamedTuple):
 
 def embedded(split: str) -> Iterator[tuple[str, Row]]:
   """Yields (module, row) of the embedded task, without texts that occur in both splits."""
+  modules_held_out = set()
+  for module, sentences in documentation.documents():
+    if documents.held_out(sentences, EMBEDDED_EVAL_SHARE):
+      modules_held_out.add(module)
   for row in documentation.labelled():
-    held_out = {documents.held_out(module, EMBEDDED_EVAL_SHARE) for module in row['modules']}
-    if held_out == {split == 'eval'}:
+    in_eval = modules_held_out.intersection(row['modules'])
+    if in_eval == (set(row['modules']) if split == 'eval' else set()):
       yield row['modules'][0], Row(text=row['text'], label=row['label'])
 
 
@@ -59,7 +62,7 @@ def read(
     yield from _read(config, split, problems)
     return
   examples = list(_read(config, 'train', problems))
-  out = held_out(examples, share)
+  out = {x.texts for x in examples if documents.held_out(x.texts, share)}
   by_label = config.table.every_label_trained and not config.table.regression
   kept = only_ones(examples, out) if by_label else set()
   out -= kept
@@ -77,21 +80,6 @@ def read(
   if kept:
     problems.counts['texts kept in training, the only ones of a label'] = len(kept)
   yield from (example for example in examples if (example.texts in out) == (split == 'eval'))
-
-
-def held_out(examples: Sequence[Example], share: float) -> set[tuple[str, ...]]:
-  """Chooses a share of the texts, the same for each label, by their hashes alone.
-  Examples with equal texts stay together, so that no text is both trained and evaluated on."""
-  labels = {}
-  for example in examples:
-    labels.setdefault(example.texts, example.label)
-
-  def order(texts):
-    digest, label = hashlib.sha256('\n'.join(texts).encode()).hexdigest(), labels[texts]
-    return (label, '', digest) if isinstance(label, float) else (0.0, str(label), digest)
-
-  numbered = enumerate(sorted(labels, key=order))
-  return {x for k, x in numbered if int((k + 1) * share) > int(k * share)}  # label by label
 
 
 def only_ones(examples: Sequence[Example], out: Set[tuple[str, ...]]) -> set[tuple[str, ...]]:

@@ -115,8 +115,8 @@ def texts(config: ConfigDict) -> Iterator[str] | Mapping[str, Iterator[str]]:
 
 def _sentences(config, spec):
   read = loading.documents(config, spec, Counter(), 'train')
-  for name, sentences in tqdm.tqdm(read, desc='reading', unit=' documents', disable=None):
-    if config.data.eval or not documents.held_out(name, config.corpus.eval_share):
+  for _, sentences in tqdm.tqdm(read, desc='reading', unit=' documents', disable=None):
+    if config.data.eval or not documents.held_out(sentences, config.corpus.eval_share):
       yield from sentences
 
 

@@ -93,7 +93,8 @@ class Maker:
     messages, lengths = self.serialize(name, self.settings.languages[language], record)
     written = record.tokens, messages, lengths, record.sentences
     signature = self.signer.signature(whole) if self.signer else None
-    return shards.Item(name, language, size, *written, self.key(whole), signature)
+    of_text = documents.text_hash(sentences)
+    return shards.Item(of_text, language, size, *written, self.key(whole), signature)
 
 
 def begin(

@@ -38,7 +38,7 @@ CONLL = dict(objective='tagging')
 SQUAD = dict(objective='qa', data=dict(seq_length=384))
 CHOICE = dict(objective='choice')
 COPA = CHOICE | dict(batch_size=2, epochs=10.0, optimizer=dict(learning_rate=1e-5),
-                     task=dict(format='copa', max_length=64, choices=2))
+                     task=dict(format='copa', max_length=64))
 
 # {task: in what it differs from the defaults of its objective}. Packed, batch_size rows hold about
 # as many examples as the paper's batch of 32.
@@ -91,15 +91,15 @@ TASKS = {
   'race': CHOICE | dict(batch_size=16, epochs=5.0,
                         optimizer=dict(learning_rate=1e-5, beta2=0.98, schedule='constant'),
                         data=dict(seq_length=2048, examples_per_row=4),
-                        task=dict(format='race', max_length=512, choices=4)),
-  'swag': CHOICE | dict(data=dict(seq_length=256), task=dict(max_length=64, choices=4)),
+                        task=dict(format='race', max_length=512)),
+  'swag': CHOICE | dict(data=dict(seq_length=256), task=dict(max_length=64)),
   # optimizer.accumulation=8 takes a row at a time: an eighth of the memory, and the same gradient
   # but for the draws of dropout.
   'dream': CHOICE | dict(epochs=8.0, data=dict(seq_length=1536, examples_per_row=12),
-                         task=dict(format='dream', max_length=512, choices=3)),
+                         task=dict(format='dream', max_length=512)),
   'c3': CHOICE | dict(batch_size=12, epochs=8.0,
                       data=dict(seq_length=2048, examples_per_row=12),
-                      task=dict(format='dream', max_length=512, choices=4)),
+                      task=dict(format='dream', max_length=512)),
   'copa': COPA,
   'xcopa': COPA,
   'gap': dict(objective='coreference', epochs=5.0, data=dict(seq_length=256, examples_per_row=4),

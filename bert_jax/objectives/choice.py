@@ -11,24 +11,17 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.metrics import Mean, mean
-from bert_jax.objectives.base import Batch, Key, Params, Spec
-from bert_jax.objectives.encode import row_spec
+from bert_jax.objectives.base import Batch, Key, Params
 from bert_jax.objectives.examples import LabelledExamples
 
 
 @dataclasses.dataclass(frozen=True)
 class Choice(LabelledExamples):
   """Multiple choice; an example is a choice, not a question. labels of a batch: 1 for the right
-  choice; 0 for the others, and for all if the answer is unknown. parts: if P > 1, rows are [P, T /
-  P] and each choice of a question lies in another part: attention costs less than in whole rows."""
+  choice; 0 for the others, and for all if the answer is unknown."""
 
-  parts: int = dataclasses.field(kw_only=True)
   loss_weights = {'choice': 1.0}
   outputs, kinds = 1, {'groups': jnp.int32, 'labels': jnp.float32}
-
-  def spec(self, batch_size: int) -> Spec:
-    part = jax.ShapeDtypeStruct((batch_size, self.parts, self.seq_length // self.parts), jnp.int32)
-    return super().spec(batch_size) | dict.fromkeys(row_spec(1, 1) if self.parts > 1 else (), part)
 
   def logits(self, params: Params, batch: Batch, rng: Key = None) -> jax.Array:
     return super().logits(params, batch, rng)[..., 0]

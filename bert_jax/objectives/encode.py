@@ -42,16 +42,11 @@ def slot_spec(batch_size: int, slots: int, **kinds: Any) -> Spec:
 def encode(
   model: ModelConfig, params: Params, batch: Batch, rng: Key = None, causal: models.Causal = False
 ) -> jax.Array:
-  """Hidden states [B, T, D] of the encoder; rng turns dropout on. Rows of P parts, arrays [B, P,
-  T / P], are read part by part."""
+  """Hidden states [B, T, D] of the encoder; rng turns dropout on."""
   if lacking := [name for name in TOKENS if name not in batch]:
     fault = f'the batch has no {" and no ".join(lacking)}, which an encoder reads'
     raise InputError(f'{fault}; let spec return them, as encode.row_spec does.')
   arrays = [batch[name] for name in TOKENS]
-  if arrays[0].ndim > 2:
-    parts = {name: x.reshape(-1, x.shape[-1]) for name, x in zip(TOKENS, arrays)}
-    hidden_PSD = encode(model, params, parts, rng, causal)
-    return hidden_PSD.reshape(len(arrays[0]), -1, hidden_PSD.shape[-1])
   length = arrays[0].shape[1]  # symbolic in a program that is exported
   if model.recurrent_length and not (isinstance(length, int) and length <= model.recurrent_length):
     return models.recurrence.in_stretches(model, params, arrays, rng, causal)
@@ -71,8 +66,7 @@ def pooled(model: ModelConfig, params: Params, batch: Batch, x_BTD: jax.Array) -
   reads in stretches, since no other token sees, or remembers, the whole example."""
   positions_BN = batch['cls_positions']
   if model.causal or model.recurrent_length:
-    segments_BT = batch['segment_ids'].reshape(positions_BN.shape[0], -1)
-    positions_BN = pooling.last_positions(segments_BT, positions_BN)
+    positions_BN = pooling.last_positions(batch['segment_ids'], positions_BN)
   at_cls_BND = models.gather_positions(x_BTD, positions_BN)
   return apply(models.Pooler(model), params.get('pooler', {}), at_cls_BND)
 

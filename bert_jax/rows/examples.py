@@ -38,9 +38,6 @@ class Examples:
   lengths: [E] tokens of each example, special ones included, to avoid reading the texts for that.
   digest: stands for the texts in the fingerprint; '': they are read.
   ends: whether [CLS] and [SEP]s stand around texts, together or each.
-  parts: P > 1: a row is [P, T / P], and the k-th example of an item lies in its k-th part, so that
-    an item has P examples at most. Positions count on from part to part; encode.encode reads each
-    part as a row.
 
   Besides these and what build_row makes, a row has weights [N] (1: a real example), example_ids
   [N] (the example's number + 1, 0: none) and, with items, groups [N] (the items of the row, counted
@@ -61,14 +58,13 @@ class Examples:
     per_token: Mapping[str, tuple[Sequence[np.ndarray], Any]] | None = None,
     takes: np.ndarray | None = None,
     align: int = 1,
-    parts: int = 1,
     lengths: np.ndarray | None = None,
     digest: str = '',
     ends: bool | tuple[bool, bool] = True,
   ):
     self.tokenizer, self.texts, self.seq_length, self.slots = tokenizer, texts, seq_length, slots
     self.per_example, self.positions = per_example or {}, positions or {}
-    self.per_token, self.items, self.parts, self.ends = per_token or {}, items, parts, ends
+    self.per_token, self.items, self.ends = per_token or {}, items, ends
     self.baselines: dict[str, Level] = {}
     self.prior: tuple[float, ...] = ()
     if lengths is None:
@@ -102,8 +98,7 @@ class Examples:
 
   def _room(self, takes, first):
     """[I] the tokens that items take; takes: each example's, first: [I] items' first examples."""
-    joined = np.maximum if self.parts > 1 else np.add
-    return self.parts * joined.reduceat(takes, first) if len(first) else takes
+    return np.add.reduceat(takes, first) if len(first) else takes
 
   def room_of(self, items: Sequence[range]) -> np.ndarray:
     """[I] the tokens of a row that each of these items, ranges of examples, takes."""
@@ -111,7 +106,7 @@ class Examples:
     return self._room(takes, np.cumsum([0, *map(len, items)])[:-1])
 
   def _digest(self, item_of, of_texts):
-    more = [self.align] * (self.align > 1) + ['parts', self.parts] * (self.parts > 1)
+    more = [self.align] * (self.align > 1)
     arrays = [item_of, self.lengths, *self.per_example.values(), *self.positions.values()]
     arrays += [x for values, _ in self.per_token.values() for x in values]
     arrays += [] if of_texts else [ids for text in self.texts for ids in text]
@@ -137,11 +132,15 @@ class Examples:
 
   def row(self, items: Sequence[range], length: int, slots: int) -> Arrays:
     """Builds a row of `length` tokens from these items, with room for `slots` examples."""
-    by_part = [[e for item in items for e in item]]
-    if self.parts > 1:
-      by_part = [sorted(item[k] for item in items if k < len(item)) for k in range(self.parts)]
-    chosen = [e for examples in by_part for e in examples]
-    row = self._built(by_part, length)
+    chosen = [e for item in items for e in item]
+    row = build_row(
+      self.tokenizer,
+      [[(ids, 0) for ids in self.texts[e]] for e in chosen],
+      length,
+      slots=len(chosen),
+      align=self.align,
+      ends=self.ends,
+    )
     begins = row['cls_positions']
 
     def in_slots(values, kind):
@@ -165,22 +164,6 @@ class Examples:
       for e, begin in zip(chosen, begins, strict=True):
         row[name][begin : begin + len(values[e])] = values[e]
     return row
-
-  def _built(self, by_part, length):
-    """build_row's arrays for a row with these examples in each of its parts."""
-    rows, before, size = [], 0, length // self.parts
-    for k, examples in enumerate(by_part):
-      texts = [[(ids, 0) for ids in self.texts[e]] for e in examples]
-      how = {'slots': len(examples), 'align': self.align, 'ends': self.ends}
-      row = build_row(self.tokenizer, texts, size, **how)
-      row['cls_positions'] += k * size
-      row['segment_ids'][row['segment_ids'] > 0] += before
-      before += len(examples)
-      rows.append(row)
-    if self.parts == 1:
-      return rows[0]
-    at = np.concatenate([row.pop('cls_positions') for row in rows])
-    return {name: np.stack([row[name] for row in rows]) for name in rows[0]} | {'cls_positions': at}
 
 
 def by_example(outputs: Mapping[str, np.ndarray], *names: str) -> tuple[np.ndarray, list]:

@@ -185,7 +185,7 @@ def test_a_loss_that_stands_alone_is_not_scaled(spec):
 
 OBJECTIVES = {
   'classification': lambda model: Classification(model, T, ('a', 'b', 'c')),
-  'choice': lambda model: Choice(model, T, examples_per_row=3, parts=1),
+  'choice': lambda model: Choice(model, T, examples_per_row=3),
   'tagging': lambda model: Tagging(model, T, ('a', 'b', 'c')),
   'coreference': lambda model: Coreference(model, T, 2),
   'qa': lambda model: QuestionAnswering(model, T),

@@ -97,7 +97,7 @@ RUNS = {
   'tags': 'finetune.py:task=ner data={texts}/tags.txt tagging.prior=()',
   'answers': """finetune.py:task=squad2 data={texts}/squad.json data.examples_per_row=2
     task.max_length=24 qa.doc_stride=6 qa.max_query_length=8 qa.max_answer_length=5""",
-  'choices': 'finetune.py:task=copa data={texts}/copa.jsonl task.max_length=16 task.choices=0',
+  'choices': 'finetune.py:task=copa data={texts}/copa.jsonl task.max_length=16',
   'vectors, two widths, in chunks': """contrastive.py data={texts}/pairs.tsv
     contrastive.anchor_column=first contrastive.positive_column=second contrastive.widths=(16,32)
     contrastive.chunks=2 optimizer.accumulation=1 model.dtype=float32""",

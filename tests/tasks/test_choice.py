@@ -2,7 +2,6 @@
 
 import json
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import published as p
@@ -229,7 +228,7 @@ def test_tfds(tmp_path, monkeypatch):
 
 def test_choices_share_a_row_in_segments_of_their_own(tmp_path, letters, caplog):
   path = p.dream(tmp_path / 'train.json', p.DIALOGUE)
-  _, source = rows(letters, path, 'data.seq_length=160 task.choices=0')
+  _, source = rows(letters, path, 'data.seq_length=160')
   assert len(source) == 1
   caplog.set_level('INFO', 'bert_jax')
   caplog.clear()
@@ -247,44 +246,6 @@ def test_choices_share_a_row_in_segments_of_their_own(tmp_path, letters, caplog)
   assert source.baselines['choice_accuracy'] == (1.0, 'majority')
   cut = rows(letters, path, 'task.max_length=8')[1].texts
   assert [len(context) + len(second) for context, second in cut] == [8 - 3] * 5
-
-
-def test_each_choice_of_a_question_has_a_part_of_the_row(tmp_path, letters):
-  path = p.dream(tmp_path / 'train.json', p.DIALOGUE)
-  _, source = rows(letters, path, 'data.seq_length=192')
-  assert len(source) == 1 and source[0]['input_ids'].shape == (3, 64)
-  row = source[0]
-  assert list(row['example_ids']) == [1, 4, 2, 5, 3, 0, 0, 0], 'part by part'
-  assert list(row['groups']) == [1, 2, 1, 2, 1, 0, 0, 0]
-  assert list(row['labels']) == [1, 1, 0, 0, 0, 0, 0, 0]
-  assert list(row['cls_positions'][:5] // 64) == [0, 0, 1, 1, 2]
-  assert (row['input_ids'].reshape(-1)[row['cls_positions'][:5]] == letters.cls_id).all()
-  assert [set(part) - {0} for part in row['segment_ids'].tolist()] == [{1, 2}, {3, 4}, {5}]
-  own = {'question': 'a', 'choice': ['b', 'b c d e', 'e'], 'answer': 'e'}
-  _, uneven = rows(letters, p.dream(tmp_path / 'a.json', [['x'], [own], 'i']))
-  assert list(uneven.room_of([range(3)])) == [3 * uneven.lengths[1]] > [3 * uneven.lengths[0]]
-  with pytest.raises(InputError, match='has 3 choices and task.choices is 2; set task.choices=3'):
-    rows(letters, path, 'task.choices=2')
-
-
-def test_choices_apart_cost_a_part_of_the_attention_and_change_no_number(tmp_path, letters):
-  path = p.dream(tmp_path / 'train.json', p.DIALOGUE, [['F: Hi.'], p.DIALOGUE[1][::-1], 'b'])
-  params, out = None, []
-  for choices in (0, 3):
-    config, source = rows(letters, path, f'data.seq_length=192 task.choices={choices}')
-    objective = task.objective(config, letters)
-    params = params or p.telling(objective)
-    outputs, _ = p.predicted(objective, params, source)
-    spec = objective.spec(1)
-    assert {k: source[0][k].shape for k in spec} == {k: x.shape[1:] for k, x in spec.items()}
-    out.append(([a['probabilities'] for a in source.answers(outputs)], objective.flops(1)))
-    batch = {name: p.stacked(source)[name] for name in spec}
-    program = jax.jit(objective.predict).lower(params, batch).as_text()
-    assert ('x192x192x' in program) == (choices == 0), 'nothing is there for all pairs of tokens'
-  for a, b in zip(out[0][0], out[1][0], strict=True):
-    np.testing.assert_allclose(a, b, atol=1e-4)
-  scores = 4 * 192**2 * config.model.hidden_size * config.model.num_hidden_layers  # all with all
-  assert out[0][1] - out[1][1] == scores - 3 * scores // 9
 
 
 @pytest.mark.parametrize('limit', range(8, 17))

@@ -6,7 +6,6 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from bert_jax.errors import InputError
-from bert_jax.field import Field
 from bert_jax.tasks import labelled
 from bert_jax.tasks.ask import OfHead, RecordProblems, numbered, texts_in
 from bert_jax.tasks.choice import task
@@ -14,12 +13,6 @@ from bert_jax.tasks.choice.reading import Question
 from bert_jax.tasks.choice.task import Choices
 from bert_jax.tasks.record import Head, Prediction, Released
 
-FIELDS = {
-  'task.choices': Field(0,
-    'of a question: a row has a part for each, of data.seq_length / task.choices tokens, in which '
-    'attention stays; 0: the choices of a question share a row, and attention costs what it does',
-    allowed='[0, inf)', past=0, affects={'rows'}),
-}  # fmt: skip
 CHOICES = 4  # choices that a row of a released model has room for
 
 
@@ -61,7 +54,7 @@ class Choose(OfHead):
   def examples(self, records: Sequence[Question], problems: RecordProblems) -> Choices:
     most = max(len(record.choices) for record in records)
     config = self.config(most * self.model.limit)
-    config.data.examples_per_row = config.task.choices = most
+    config.data.examples_per_row = most
     return Choices(config, self.model.tokenizer, numbered(records), problems)
 
 
@@ -71,7 +64,6 @@ CHOICE = labelled.family(
   formats=('race', 'swag', 'dream', 'copa'),
   main_metric=lambda config: 'choice_accuracy',
   rules=rules,
-  fields=FIELDS,
   defaults={
     'task.format': 'swag',
     'data.examples_per_row': 8,

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from bert_jax.errors import InputError
 from bert_jax.metrics import LossLevel
 from bert_jax.objectives.choice import Choice
 from bert_jax.rows.examples import by_example
@@ -29,7 +28,7 @@ SHOWN = 300  # the most characters of a context that an answer shows
 def objective(config: ConfigDict, tokenizer: Tokenizer) -> Choice:
   levels = LEVELS if config.task.format == 'race' else ()
   scores = tuple(f'{name}_accuracy' for name in levels)
-  return labelled.objective(Choice, config, scores=scores, parts=config.task.choices or 1)
+  return labelled.objective(Choice, config, scores=scores)
 
 
 class Choices(Scored):
@@ -44,18 +43,14 @@ class Choices(Scored):
     self.questions = questions
     numbers = np.array([len(question.choices) for question in questions])
     self.question_at = np.concatenate([[0], np.cumsum(numbers)])
-    limit, most = config.task.max_length, numbers.max()
-    if 0 < config.task.choices < most:
-      fault = f'a question has {most} choices and task.choices is {config.task.choices}'
-      raise InputError(f'{fault}; set task.choices={most} and data.seq_length={most * limit}.')
-    pairs, self.tokens = _pairs(tokenizer, questions, limit, problems)
+    pairs, self.tokens = _pairs(tokenizer, questions, config.task.max_length, problems)
     self.read = [pairs[at][0] for at in self.question_at[:-1]] + [ids for _, ids in pairs]
     labels = np.zeros(self.question_at[-1], np.float32)
     golds = [question.gold for question in questions]
     labels[[at + gold for at, gold in zip(self.question_at, golds) if gold is not None]] = 1
     items = np.repeat(np.arange(len(questions)), numbers)
-    options = labelled.shape(config) | {'parts': config.task.choices or 1, 'items': items}
-    super().__init__(tokenizer, pairs, per_example={'labels': labels}, **options)
+    shape = labelled.shape(config)
+    super().__init__(tokenizer, pairs, per_example={'labels': labels}, items=items, **shape)
     known = [question for question in questions if question.gold is not None]
     self.scored = len(known)
     if known:

@@ -7,25 +7,15 @@ from typing import Any
 
 NO_PAST = object()
 
-# What a field may affect. The first nine decide what a run computes, see Field.decides.
+# What a field may bear on, beside how a run learns. Only the last two may change while it goes on.
 PURPOSES = {
-  'rows': 'which rows a run is trained and evaluated on',
+  'rows': 'which rows a run reads',
   'vocabulary': 'the pieces of the vocabulary',
   'weights': 'which parameters there are, and what they mean',
-  'model': 'what a trained model answers',
-  'objective': 'what is learned, and how a trained model is asked',
-  'masks': 'what is hidden of a row',
-  'schedule': 'how long a run is, and what changes during it',
-  'bits': 'the same mathematics, rounded or drawn in another way',
   'start': 'where a run begins',
-  'eval_rows': 'which rows a run is evaluated on',
-  'evaluation': 'what else an evaluation is made of',
-  'judging': 'when a run is evaluated, and which checkpoint counts',
-  'place': 'the devices that it runs on',
-  'record': 'what is written down, and when',
-  'checked': 'the field names something whose checksum is in each checkpoint',
+  'judging': 'how and when a run is evaluated, and which checkpoint counts',
+  'free': 'nothing that is learned: devices, files, or a path whose content has a checksum',
 }
-DECISIVE = frozenset(list(PURPOSES)[:9])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +23,7 @@ class Field:
   """One field of a config.
   default: the value that BERT was released with, or that changes nothing; the field has its type.
   allowed: a tuple of choices, bounds such as '[0, 1)' (a round bracket excludes its end), the type
-  of a tuple's members, or None. past: for a field that was added later, the value that earlier runs
+  of a tuple's members, or None. past: for a field that a fork adds, the value that its earlier runs
   had in effect, with which a config.json without the field is read, and keeps its fingerprint.
   affects: some of PURPOSES. by_step: its value may change during a run (timeline.py): it is a text
   such as token,phrase@1000, and `allowed` holds for each value, choices or bounds of integers."""
@@ -57,15 +47,17 @@ class Field:
 
   @property
   def decides(self) -> bool:
-    """Does the field decide the numbers of a run? If not, it may change when a run goes on, and so
-    may a field whose data has a checksum. A field without `affects` decides."""
-    return not self.affects or bool(DECISIVE & self.affects and 'checked' not in self.affects)
+    """Whether the field decides what a run learns, so that a run that goes on keeps it."""
+    return self.affects.isdisjoint({'judging', 'free'})
 
 
 def affecting(purposes: AbstractSet[str], fields: Mapping[str, Field]) -> dict[str, Field]:
   """The given fields, where a field without `affects` gets `purposes`."""
-  added = lambda field: field if field.affects else dataclasses.replace(field, affects=purposes)
-  return {name: added(field) for name, field in fields.items()}
+  out = dict(fields)
+  for name, field in fields.items():
+    if not field.affects:
+      out[name] = dataclasses.replace(field, affects=purposes)
+  return out
 
 
 def pairs_with_positive_numbers(value: tuple) -> bool:

@@ -36,7 +36,7 @@ ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / 'shared' / 'data'
 # The files that take minutes go first, so that no process is left alone with one at the end.
 LONG = """
-  train night processes layouts golden_runs step old_workdir worked_differences families belongs
+  train night processes layouts golden_runs step worked_differences families belongs
   classification electra evaluation_masks huggingface released_families""".split()  # noqa: SIM905
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from bert_jax.config.check import ALL, fields, flatten, set_field
+from bert_jax.config.check import ALL, fields, flatten
 from bert_jax.field import NO_PAST, Field
 from bert_jax.tasks import TASKS
 
@@ -41,17 +41,6 @@ def changes(old: ConfigDict, new: ConfigDict) -> list[str]:
 def _fixed(config: ConfigDict) -> dict[str, Any]:
   """{name: value} of the fields that decide a run's numbers, and whether data.eval is given."""
   known = fields(config.objective)
-  fixed = {k: x for k, x in (pasts(known) | flatten(config)).items() if known[k].decides}
+  fixed = {name: value for name, value in flatten(config).items() if known[name].decides}
   is_given = {'data.eval is given': bool(config.data.eval)}
   return fixed | (is_given if TASKS[config.objective].reads_corpus else {})
-
-
-def judged_otherwise(config: ConfigDict) -> list[str]:
-  """The evaluation settings that differ from their past values: ['eval.seed=0', ...]."""
-  task, old = TASKS[config.objective], config.copy_and_resolve_references()
-  known = fields(config.objective)
-  for name, value in pasts(known).items():
-    if not known[name].decides:
-      set_field(old, name, value)
-  before = task.judged_under(old)
-  return [f'{k}={v}' for k, v in task.judged_under(config).items() if v != before[k]]

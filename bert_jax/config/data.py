@@ -15,14 +15,14 @@ FIELDS = affecting({'vocabulary'}, {
     'LANGUAGE=one of them,...; empty: the embedded documentation'),
   'data.eval': Field('', 'data to evaluate on, as data.train; empty: a share held out, of a corpus '
     'or table (elsewhere: eval_share, validation_file)',
-    affects={'eval_rows'}),
+    affects={'rows', 'judging'}),
   'data.seq_length': Field(128, 'tokens per row, [CLS] and [SEP] included (elsewhere: '
     'max_seq_length, max_seq_len, sequence_length, context_length, block_size)',
     allowed='[8, inf)'),
   'data.examples_per_row': Field(1, 'the most examples packed into a row; 1: no packing',
     allowed='[1, inf)'),
   'data.text_encoding': Field('', 'of files that are not plainly UTF-8, such as cp1251; empty: as '
-    'their letters tell', past='', affects={'eval_rows'}),
+    'their letters tell', affects={'rows', 'judging'}),
   'data.skip_damaged': Field(False, 'records that cannot be read are left out, counted and named',
-    affects={'eval_rows'}),
+    affects={'rows', 'judging'}),
 })  # fmt: skip

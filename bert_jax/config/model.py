@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import models
 from bert_jax.errors import InputError
-from bert_jax.field import NO_PAST, Field
+from bert_jax.field import Field
 from bert_jax.models.attention_kernels import KERNELS
 from bert_jax.models.block import FEED_FORWARD, NORM_PLACEMENTS
 from bert_jax.models.layers import ACTIVATIONS, NORMS
@@ -34,17 +34,16 @@ TABLES = {
 def _field(setting: dataclasses.Field) -> Field:
   facts, default = dict(setting.metadata), setting.default
   allowed = tuple(TABLES.get(setting.name, ())) or facts.pop('allowed')
-  past = default if facts.pop('past') else NO_PAST
-  return Field(default, **facts | {'allowed': allowed, 'past': past})
+  return Field(default, **facts | {'allowed': allowed})
 
 
-FIELDS = {f'model.{x.name}': _field(x) for x in dataclasses.fields(models.ModelConfig)}
+SETTINGS = {x.name: _field(x) for x in dataclasses.fields(models.ModelConfig)}
+FIELDS = {f'model.{name}': field for name, field in SETTINGS.items()}
 
 
 def settings_affecting(purpose: str) -> frozenset[str]:
   """The names, without `model.`, of the fields of config.model that affect a purpose."""
-  affecting = (name for name, field in FIELDS.items() if purpose in field.affects)
-  return frozenset(name.removeprefix('model.') for name in affecting)
+  return frozenset(name for name, field in SETTINGS.items() if purpose in field.affects)
 
 
 def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
@@ -79,7 +78,7 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
 def rules_to_begin(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   model = config.model
   fault = f'model.mask_decoder={model.mask_decoder} is for objectives that predict masked words'
-  masks = any('masks' in field.affects for field in TASKS[config.objective].fields.values())
+  masks = any(name.endswith('.masked_lm_prob') for name in TASKS[config.objective].fields)
   holds = not model.mask_decoder or masks
   yield holds, f'{fault}, and this one is {config.objective}; set it to 0.'
   fault = f'model.projection_size={model.projection_size} is for objectives that learn vectors'

@@ -6,13 +6,13 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from bert_jax.field import Field, affecting
+from bert_jax.field import Field
 from bert_jax.optim import OPTIMIZERS
 from bert_jax.timeline import SCHEDULES
 
-FIELDS = affecting({'schedule'}, {
+FIELDS = {
   'optimizer.name': Field('bert_adamw', 'bert_adamw: AdamW without bias correction; see optim.py',
-    allowed=tuple(OPTIMIZERS), affects={'schedule', 'weights'}),
+    allowed=tuple(OPTIMIZERS), affects={'weights'}),
   'optimizer.learning_rate': Field(1e-4, 'peak (elsewhere: lr, peak_lr)', allowed='[0, inf)'),
   'optimizer.schedule': Field('linear', "see timeline.py; linear is BERT's, counted from step 0",
     allowed=tuple(SCHEDULES)),
@@ -24,7 +24,7 @@ FIELDS = affecting({'schedule'}, {
   'optimizer.decay': Field(0.0, 'steps of decay at the end for wsd and wsd_sqrt; below 1: a share',
     allowed='[0, inf)'),
   'optimizer.final_rate': Field(0.0, 'what a rate that falls to 0 falls to instead, as a share of '
-    'the peak', allowed='[0, 1)', past=0.0),
+    'the peak', allowed='[0, 1)'),
   'optimizer.beta1': Field(0.9, 'decay of the mean of gradients (elsewhere: momentum)',
     allowed='[0, 1)'),
   'optimizer.beta2': Field(0.999, 'decay of the mean of their squares', allowed='[0, 1)'),
@@ -35,21 +35,21 @@ FIELDS = affecting({'schedule'}, {
     allowed='[0, inf)'),
   'optimizer.accumulation': Field(1, 'microbatches per step; divides batch_size (elsewhere: '
     'gradient_accumulation_steps, grad_accum)',
-    allowed='[1, inf)', affects={'schedule', 'bits'}),
+    allowed='[1, inf)'),
   'optimizer.skip_nonfinite': Field(0, 'steps in a row without a finite loss and gradient that end '
-    'the run, which skips them until then; 0: the first one ends it', allowed='[0, inf)', past=0),
+    'the run, which skips them until then; 0: the first one ends it', allowed='[0, inf)'),
   'optimizer.batch_warmup': Field(0.0, 'steps over which batches grow, to batch_size; below 1: a '
-    'share', allowed='[0, inf)', past=0.0),
+    'share', allowed='[0, inf)'),
   'optimizer.batch_sizes': Field(0, 'parts of equal size by which they grow, from one on; 0: '
-    'microbatches, of which those without rows cost nothing', allowed='[0, inf)', past=0),
+    'microbatches, of which those without rows cost nothing', allowed='[0, inf)'),
   'optimizer.freeze': Field('', 'regex on parameter paths: not trained',
-    affects={'schedule', 'weights'}),
+    affects={'weights'}),
   'optimizer.lr_multipliers': Field((), '((regex, factor), ...); the first match counts'),
   'optimizer.layer_lr_decay': Field(1.0, 'factor on the rate per layer below the heads',
     allowed='(0, 1]'),
   'optimizer.layer_lr_last': Field(1, 'layer_lr_decay to this power is the factor of the last '
-    'layer: 2 as in ELECTRA', allowed='[1, inf)', past=1),
-})  # fmt: skip
+    'layer: 2 as in ELECTRA', allowed='[1, inf)'),
+}  # fmt: skip
 
 
 def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:

@@ -12,7 +12,6 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from bert_jax.config import model as config_model
-from bert_jax.config import pasts
 from bert_jax.convert import sentence_transformers
 from bert_jax.convert.families import FAMILIES, record
 from bert_jax.convert.families.record import OTHERS, SIZES, Description, Exported, ReleasedFamily
@@ -20,14 +19,24 @@ from bert_jax.errors import InputError, quoted
 from bert_jax.files import Path
 from bert_jax.text import files
 
-# {field of config.model: its value in a BERT}. A field added for later models has its past value,
-# which was in effect before the field existed.
-BERT = {name.removeprefix('model.'): x for name, x in pasts(config_model.FIELDS).items()} | {
-  'position_embeddings': 'learned',
-  'norm_placement': 'post',
-  'tie_word_embeddings': True,
+# Fields of config.model that bear on training or speed, not on what a trained model answers.
+TRAINING = config_model.settings_affecting('start') | {
+  'hidden_dropout_prob',
+  'attention_probs_dropout_prob',
+  'attention_output_dropout_prob',
+  'attention_implementation',
+  'dtype',
+  'scan_layers',
+  'remat',
+  'vocab_multiple',
 }
-ANSWERING = config_model.settings_affecting('model')  # no config.json has the others
+# {field of config.model on which answers depend: its value in a BERT}.
+BERT = {
+  name: field.default
+  for name, field in config_model.SETTINGS.items()
+  if name not in TRAINING and name not in SIZES
+}
+ANSWERING = config_model.SETTINGS.keys() - TRAINING
 # {option: the values that it may have, as in a BERT}.
 FIXED = dict.fromkeys(('is_decoder', 'add_cross_attention', 'is_encoder_decoder'), (False, None))
 FIXED |= {'position_embedding_type': ('absolute', None), 'feed_forward_type': ('original', None)}

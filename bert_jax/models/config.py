@@ -5,7 +5,6 @@ config.json. Parameters and the statistics of norms are float32; matrix products
 """
 
 import dataclasses
-import functools
 from collections.abc import Collection
 from typing import Any
 
@@ -19,18 +18,13 @@ def setting(
   meaning: str,
   allowed: Any = None,
   *,
-  past: bool = False,
-  affects: Collection[str] = ('model', 'weights'),
+  affects: Collection[str] = ('weights',),
 ) -> Any:
   """A field of ModelConfig, from which bert_jax/config/model.py makes a field of configs.
   allowed: choices, bounds as in '[0, 1)', or None; if the choices are the keys of a table,
-  config/model.py names the table. past: was it added later, so that models saved without it have
-  its default? affects: some of the PURPOSES in bert_jax/field.py."""
-  metadata = {'meaning': meaning, 'allowed': allowed, 'past': past, 'affects': affects}
+  config/model.py names the table. affects: some of the PURPOSES in bert_jax/field.py."""
+  metadata = {'meaning': meaning, 'allowed': allowed, 'affects': affects}
   return dataclasses.field(default=default, metadata=metadata)
-
-
-later = functools.partial(setting, past=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +33,7 @@ class ModelConfig:
 
   # fmt: off
   vocab_size: int = setting(30522, 'pieces in the vocabulary', '[5, inf)',
-    affects={'vocabulary', 'model', 'weights'})
+    affects={'vocabulary', 'weights'})
   hidden_size: int = setting(768, 'width of the residual stream (elsewhere: d_model, dim, n_embd)',
     '[1, inf)')
   num_hidden_layers: int = setting(12, 'blocks (elsewhere: layers, n_layers, n_layer, '
@@ -56,100 +50,101 @@ class ModelConfig:
   initializer_range: float = setting(0.02, 'standard deviation of new weights', '(0, inf)',
     affects={'weights', 'start'})
   hidden_dropout_prob: float = setting(0.1, 'dropout on embeddings and sub-layer outputs '
-    '(elsewhere: dropout, dropout_rate)', '[0, 1)', affects={'objective'})
+    '(elsewhere: dropout, dropout_rate)', '[0, 1)', affects=())
   attention_probs_dropout_prob: float = setting(0.1, 'dropout on attention probabilities', '[0, 1)',
-    affects={'objective'})
+    affects=())
   tie_word_embeddings: bool = setting(True, 'MLM decoder = word embeddings')
   vocab_multiple: int = setting(128, 'embedding rows are padded to a multiple of this', '[1, inf)',
     affects={'weights'})
-  attention_implementation: str = setting('einsum', 'see attention_kernels.py', affects={'bits'})
-  dtype: str = setting('float32', 'of matrix products', ('float32', 'bfloat16'), affects={'bits'})
-  scan_layers: bool = setting(False, 'one compiled block for all layers', affects={'bits'})
-  remat: str = setting('none', 'recompute in the backward pass to save memory', affects={'bits'})
-  mixer: str = later('attention', 'how tokens read each other, see models/mixers.py')
-  feed_forward: str = later('mlp', "BERT's two layers, or with a gate beside the first")
-  norm: str = later('layer_norm', 'rms_norm subtracts no mean')
-  attention_window: int = later(0, 'tokens that each sees, half on either side; 0: all', '[0, inf)')
-  global_attention_every: int = later(0,
+  attention_implementation: str = setting('einsum', 'see attention_kernels.py', affects=())
+  dtype: str = setting('float32', 'of matrix products', ('float32', 'bfloat16'), affects=())
+  scan_layers: bool = setting(False, 'one compiled block for all layers', affects=())
+  remat: str = setting('none', 'recompute in the backward pass to save memory', affects=())
+  mixer: str = setting('attention', 'how tokens read each other, see models/mixers.py')
+  feed_forward: str = setting('mlp', "BERT's two layers, or with a gate beside the first")
+  norm: str = setting('layer_norm', 'rms_norm subtracts no mean')
+  attention_window: int = setting(0, 'tokens that each sees, half on either side; 0: all',
+    '[0, inf)')
+  global_attention_every: int = setting(0,
     'every n-th layer, from the first on, has no window; 0: none', '[0, inf)')
-  rotary_theta: float = later(10_000.0, 'base of the wavelengths of rotary positions', '(1, inf)')
-  local_rotary_theta: float = later(0.0, 'the same with a window; 0: rotary_theta', '[0, inf)')
-  conv_width: int = later(7,
+  rotary_theta: float = setting(10_000.0, 'base of the wavelengths of rotary positions', '(1, inf)')
+  local_rotary_theta: float = setting(0.0, 'the same with a window; 0: rotary_theta', '[0, inf)')
+  conv_width: int = setting(7,
     'tokens that the mixer conv sums: itself and half of the others on either side',
     '[1, inf)')
-  embedding_size: int = later(0,
+  embedding_size: int = setting(0,
     'width of embeddings, with a dense layer to hidden_size; 0: hidden_size, and none',
     '[0, inf)')
-  share_layers: bool = later(False, 'all layers have the same weights, one copy (ALBERT)')
-  num_decoder_layers: int = later(0,
+  share_layers: bool = setting(False, 'all layers have the same weights, one copy (ALBERT)')
+  num_decoder_layers: int = setting(0,
     'blocks of a decoder after the encoder; 0: as many as the encoder has', '[0, inf)')
-  embedding_norm: bool = later(True, 'a norm after the embeddings')
-  embedding_scale: bool = later(False,
+  embedding_norm: bool = setting(True, 'a norm after the embeddings')
+  embedding_scale: bool = setting(False,
     'the vectors of words times the root of their width (Vaswani et al. 2017)')
-  first_norm: bool = later(True, 'with norm_placement=pre: a norm before the first mixer too')
-  norm_bias: bool = later(True, 'LayerNorms add a bias')
-  attention_bias: bool = later(True, 'the dense layers of attention add a bias')
-  feed_forward_bias: str = later('all', 'which dense layers of the feed-forward layer add a bias',
+  first_norm: bool = setting(True, 'with norm_placement=pre: a norm before the first mixer too')
+  norm_bias: bool = setting(True, 'LayerNorms add a bias')
+  attention_bias: bool = setting(True, 'the dense layers of attention add a bias')
+  feed_forward_bias: str = setting('all', 'which dense layers of the feed-forward layer add a bias',
     ('all', 'output', 'none'))
-  head_bias: bool = later(True, 'the dense layers of pooler and MLM head add a bias')
-  decoder_bias: bool = later(True, 'the MLM head adds a bias for each word')
-  mlm_head: str = later('transform',
+  head_bias: bool = setting(True, 'the dense layers of pooler and MLM head add a bias')
+  decoder_bias: bool = setting(True, 'the MLM head adds a bias for each word')
+  mlm_head: str = setting('transform',
     'before the product with the words: dense, activation and norm (BERT), without norm, nothing',
     ('transform', 'dense', 'none'))
-  pooler: str = later('tanh',
+  pooler: str = setting('tanh',
     'dense and tanh on [CLS] (BERT); dense, activation and norm (ModernBERT); dense and gelu '
     '(ELECTRA); nothing', ('tanh', 'transform', 'gelu', 'none'))
-  token_pooler: bool = later(False,
+  token_pooler: bool = setting(False,
     'heads for tags and answers read each token through the layers of pooler (ModernBERT)')
-  classifier_bias: bool = later(True, 'classifiers add a bias (GPT-2: none)')
-  attention_output_dropout_prob: float = later(0.0,
+  classifier_bias: bool = setting(True, 'classifiers add a bias (GPT-2: none)')
+  attention_output_dropout_prob: float = setting(0.0,
     'dropout on what attention, or another mixer, adds; 0: hidden_dropout_prob', '[0, 1)',
-    affects={'objective'})
-  scaled_initializer: bool = later(False,
+    affects=())
+  scaled_initializer: bool = setting(False,
     'layers that add to the residual: initializer_range / sqrt(2 * layers)', affects={'start'})
-  causal: bool = later(False, 'no token sees a later one (GPT)')
-  relative_clamp: int = later(0,
-    'longer relative distances count as this; 0: all differ', '[0, inf)', affects={'model'})
-  max_relative_positions: int = later(512,
+  causal: bool = setting(False, 'no token sees a later one (GPT)')
+  relative_clamp: int = setting(0,
+    'longer relative distances count as this; 0: all differ', '[0, inf)', affects=())
+  max_relative_positions: int = setting(512,
     'disentangled positions and relative_bias: longer distances count as this', '[4, inf)')
-  position_buckets: int = later(0,
+  position_buckets: int = setting(0,
     'the same: vectors or biases of distances on either side, of which half are of one '
     'distance each, the others of more and more; 0: all are of one', '[0, inf)')
-  pos_att_type: str = later('c2p|p2c',
+  pos_att_type: str = setting('c2p|p2c',
     'disentangled positions: what is added to the scores, content to position and the reverse',
     ('c2p|p2c', 'c2p', 'p2c'))
-  mask_decoder: int = later(0,
+  mask_decoder: int = setting(0,
     'so many times the last layer is applied, with absolute positions, before masked words are '
-    'predicted (DeBERTa: 2); 0: once, without', '[0, inf)', affects={'model'})
-  replaced_head: str = later('token',
+    'predicted (DeBERTa: 2); 0: once, without', '[0, inf)', affects=())
+  replaced_head: str = setting('token',
     'what tells replaced tokens reads each alone (ELECTRA), or the norm of its sum with [CLS] '
     '(DeBERTa)', ('token', 'context'))
-  memory_length: int = later(0,
+  memory_length: int = setting(0,
     'vectors that each layer keeps of the tokens before a row, or a stretch of it '
-    '(Transformer-XL); 0: none', '[0, inf)', affects={'model'})
-  recurrent_length: int = later(0,
+    '(Transformer-XL); 0: none', '[0, inf)', affects=())
+  recurrent_length: int = setting(0,
     'rows are read in stretches of so many tokens, each with the memory of those before; 0: whole',
-    '[0, inf)', affects={'model', 'rows'})
-  extend_positions: str = later('none',
+    '[0, inf)', affects={'rows'})
+  extend_positions: str = setting('none',
     'how the position table of init_from becomes max_position_embeddings long; none: it stays',
     ('none', 'interpolate', 'tile'), affects={'start'})
-  new_top_layers: int = later(0,
+  new_top_layers: int = setting(0,
     'so many last layers of the encoder of init_from begin anew', '[0, inf)', affects={'start'})
-  num_key_value_heads: int = later(0,
+  num_key_value_heads: int = setting(0,
     'heads of keys and values, each for a group of queries (Ainslie et al. 2023); 0: of queries',
     '[0, inf)')
-  global_tokens: int = later(0,
+  global_tokens: int = setting(0,
     'with a window: first tokens of each example that see it all and that all see',
     '[0, inf)')
-  attention_head_size: int = later(0,
+  attention_head_size: int = setting(0,
     'numbers of a head of queries, keys and values; 0: hidden_size / num_attention_heads',
     '[0, inf)')
-  projection_size: int = later(0,
+  projection_size: int = setting(0,
     'width of the vectors of texts, with a dense layer from the pooled ones; 0: hidden_size, and '
     'none', '[0, inf)')
-  projection_act: str = later('tanh',
+  projection_act: str = setting('tanh',
     'the activation of that layer; none: it is linear', ('tanh', 'none', 'gelu', 'relu', 'swish'))
-  projection_bias: bool = later(True, 'that layer adds a bias')
+  projection_bias: bool = setting(True, 'that layer adds a bias')
   # fmt: on
 
   @property

@@ -77,20 +77,6 @@ def check_sources(config: ConfigDict, begins: bool) -> None:
       config_lib.load(spec)
 
 
-def as_begun(config: ConfigDict, workdir: Path, set_by_user: Collection[str] = ()) -> ConfigDict:
-  """The config of a run that goes on: a field added since keeps its past, unless set_by_user."""
-  if files.exists(workdir / contents.CONFIG):
-    before = config_lib.flatten(contents.read_config(workdir))
-    usual = config_lib.flatten(config_lib.defaults(config.objective))
-    given = config_lib.flatten(config)
-    for name, value in config_lib.pasts(config_lib.fields(config.objective)).items():
-      added = value == before.get(name) != usual[name] and value != given[name]
-      if added and config_lib.ALL[name].decides and name not in set_by_user:
-        config_lib.set_field(config := config.copy_and_resolve_references(), name, value)
-        log.info('%s stays %r, as this run began, not %r', name, value, given[name])
-  return config
-
-
 def resolved(config: ConfigDict, workdir: Path) -> ConfigDict:
   """Fills in what follows from the data; but a run that goes on from a workdir keeps the labels it
   began with, and where its head began."""

@@ -79,7 +79,6 @@ def read_inputs(config: ConfigDict, workdir: Path, set_by_user: Collection[str] 
   trackers.check(config)
   checkpoint.check_processes(workdir)
   beginning = initialization.beginning_of(config, workdir)
-  config = initialization.as_begun(config, workdir, set_by_user)
   config = initialization.adopt_model(config, beginning, set_by_user)
   task = TASKS[config.objective]
   mesh = sharding.mesh_of(config, task)
@@ -181,7 +180,7 @@ def check_continues(inputs: Inputs, program: Program) -> None:
     for part in manifest.PARTS:
       manifest.compare(meta, part, manifest.flat(getattr(program.state, part)))
   except InputError:
-    shaping = config_lib.fields_affecting('weights', 'bits')  # scan_layers stacks layers
+    shaping = config_lib.fields_affecting('weights') | {'model.scan_layers'}
     decisive = [x for x in changes if x.partition(':')[0] in shaping]
     if not decisive:
       raise

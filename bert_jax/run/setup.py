@@ -167,7 +167,9 @@ def open_workdir(inputs: Inputs) -> checkpoint.Checkpoints:
   hosts.exists(workdir / contents.CONFIG)
   kept, rollback = config.checkpoint, config.spikes.rollback
   data = inputs.sources['eval'].fingerprint if inputs.eval_batches else ''
-  judged_by = [kept.best_metric, kept.best_mode, data, *config_lib.judged_otherwise(config)]
+  judged_under = TASKS[config.objective].judged_under(config)
+  judged_by = [kept.best_metric, kept.best_mode, data]
+  judged_by += [f'{name}={value}' for name, value in judged_under.items()]
   return checkpoint.Checkpoints(workdir, kept, inputs.identity, ' '.join(judged_by), rollback)
 
 

@@ -41,9 +41,10 @@ def on_same_data(
   that it sees none of the student's held-out data. For the same task it reads the same rows and
   labels; with another objective it makes its own rows of the same documents, but as far as the user
   has set how. max_hours is the student's: of both together."""
-  rows = config_lib.fields_affecting('rows', 'eval_rows')
-  rows -= config_lib.fields_affecting('model', 'objective')
-  names = {'data.train', 'max_hours', *config_lib.fields_affecting('eval_rows')}
+  rows = config_lib.fields_affecting('rows') - config_lib.fields_affecting('weights')
+  reading = '.eval_share', '.every_label_trained', '.text_field', 's.format'
+  names = {'data.train', 'max_hours', *(rows & config_lib.fields_affecting('judging'))}
+  names |= {name for name in rows if name.endswith(reading)}
   names |= {*set_by_user} & (rows | config_lib.fields_affecting('vocabulary'))
   if theirs.objective == config.objective:
     names |= rows

@@ -59,9 +59,7 @@ FROM_DATA = ('data',)
 def prior_field(of: str) -> Field:
   """The field for what a new head begins at (Family.prior)."""
   how = "('data',): as in the training data, which a run fills in; empty: it begins at zeros"
-  return Field(
-    FROM_DATA, f'{of}, at which a new head begins; {how}', past=(), affects={'start', 'weights'}
-  )
+  return Field(FROM_DATA, f'{of}, at which a new head begins; {how}', affects={'weights', 'start'})
 
 
 def prior_of(block: ConfigDict, labels: Sequence[str]) -> tuple[float, ...]:

@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import models
 from bert_jax.errors import InputError, listed
-from bert_jax.field import Field, affecting
+from bert_jax.field import Field
 from bert_jax.objectives.distillation import Distilled
 
 if TYPE_CHECKING:
@@ -21,17 +21,17 @@ FIELDS = {
   'teacher': Field('',
     'workdir, Hugging Face folder or hf:NAME of a trained model whose answers this one learns too, '
     'or the config file of one that is trained first (FILE.py:ARGS); empty: none',
-    past='', affects={'objective', 'checked'}),
-} | affecting({'objective'}, {
-  'distillation.temperature': Field(2.0, 'divides both logits', allowed='[1, inf)', past=2.0),
+    affects={'start', 'free'}),
+} | {
+  'distillation.temperature': Field(2.0, 'divides both logits', allowed='[1, inf)'),
   'distillation.soft_weight': Field(0.5, "weight in the loss of the teacher's probabilities",
-    allowed='[0, inf)', past=0.5),
+    allowed='[0, inf)'),
   'distillation.label_weight': Field(0.5, 'weight in the loss of what is learned without a teacher',
-    allowed='[0, inf)', past=0.5),
+    allowed='[0, inf)'),
   'distillation.every_layer': Field(0,
     'the run starts from each n-th layer of its teacher, from the first, and the rest of it; 0: it '
-    'does not', allowed='[0, inf)', past=0, affects={'start'}),
-})  # fmt: skip
+    'does not', allowed='[0, inf)', affects={'start'}),
+}  # fmt: skip
 
 
 def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:

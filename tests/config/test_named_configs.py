@@ -6,25 +6,20 @@ import pytest
 import recorder
 
 from bert_jax import config
-from bert_jax.field import NO_PAST
 
 FILES = sorted(recorder.NAMED)
 
 
 def found_and_gone(golden, found):
-  """Lines for people: what differs of {arguments: {field: value}}, each difference once, and which
-  new fields lack a past, so that earlier runs could not be read."""
+  """Lines for people: what differs of {arguments: {field: value}}, each difference once."""
   seen = {}
   for arguments, before in golden.items():
     now = found[arguments]
     for name in before | now:
       if (change := (before.get(name, 'not there'), now.get(name, 'not there')))[0] != change[1]:
         seen.setdefault((name, *change), []).append(arguments)
-  unread = lambda name, before: before == 'not there' and config.ALL[name].past is NO_PAST
-  wants = lambda *change: '; give its Field a past, or no earlier run is read' * unread(*change)
   return [
     f'{name}: {before} before, {now} now, in {len(specs)} configs such as {specs[0]!r}'
-    f'{wants(name, before)}'
     for (name, before, now), specs in seen.items()
   ]
 
@@ -50,12 +45,6 @@ def test_every_named_config_is_as_it_was(file):
     f'configs/{file}.py gives other configs than it did:\n  {shown}\n'
     'If that was meant: python tests/recorder.py --goldens, and say in the commit what changed.'
   )
-
-
-def test_a_new_field_without_a_past_is_named():
-  """`eps` has none and `final_rate` one, and both stand for new fields here."""
-  lines = found_and_gone({'a': {}}, {'a': {'optimizer.eps': 1e-6, 'optimizer.final_rate': 0.0}})
-  assert ['give its Field a past' in line for line in lines] == [True, False]
 
 
 def test_the_record_of_configs_is_made_in_a_folder_that_has_them(monkeypatch):

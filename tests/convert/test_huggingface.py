@@ -111,8 +111,8 @@ def test_weights_that_do_not_fit_are_refused_before_anything_is_compiled(tmp_pat
   config.model.feed_forward = 'glu'
   compiled = []
   monkeypatch.setattr(step.Program, 'lower', lambda self: compiled.append(self))
-  field = dataclasses.replace(config_model.FIELDS['model.feed_forward'], affects={'model'})
-  monkeypatch.setitem(config_model.FIELDS, 'model.feed_forward', field)
+  field = dataclasses.replace(config_model.SETTINGS['feed_forward'], affects=())
+  monkeypatch.setitem(config_model.SETTINGS, 'feed_forward', field)
   with refused('has nothing for encoder/layer_0/gate/bias, which is .20'):
     train.train(config, tmp_path / 'run')
   assert not compiled and not (tmp_path / 'run').exists()
@@ -173,13 +173,14 @@ def test_what_a_config_says_is_put_into_our_words(tmp_path):
   plain = read()
   assert {name: plain.model[name] for name in sizes} == sizes
   rest = {name: value for name, value in plain.model.items() if name not in sizes}
-  newer = {name.removeprefix('model.'): x for name, x in c.pasts(config_model.FIELDS).items()}
   # BERT's own, where nothing is said, and no part that came after it.
   bert = dict(hidden_act='gelu', layer_norm_eps=1e-12, initializer_range=0.02, mixer='attention')
   bert |= dict(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, norm_placement='post')
   bert |= dict(position_embeddings='learned', tie_word_embeddings=True, feed_forward='mlp')
   bert |= dict(norm='layer_norm', attention_window=0, global_attention_every=0)
-  assert rest == newer | bert | {'rotary_theta': 10_000.0}
+  assert {name: rest[name] for name in bert} == bert
+  newer = rest.keys() - bert.keys()
+  assert all(rest[name] == config_model.SETTINGS[name].default for name in newer)
   fields = config_model.settings_affecting('weights') - {'vocab_multiple'}
   assert fields <= plain.model.keys()
   acts = dict(gelu_new='gelu_tanh', gelu_pytorch_tanh='gelu_tanh', relu='relu', silu='swish')

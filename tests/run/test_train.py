@@ -447,7 +447,7 @@ def test_other_data_under_the_same_name_is_refused(corpus_file, workdir, tmp_pat
       'best_metric=mlm is good where it is low; set checkpoint.best_mode=min',
     ),
     (
-      'tokenizer.path=tests/golden/old_workdir/vocab.txt model.vocab_size=300',
+      'tokenizer.path=tests/golden/vocab.txt model.vocab_size=300',
       r'has \d+ pieces .*; set --config.model.vocab_size=\d+',
     ),
     ('optimizer.warmup=30', 'warmup of 30 steps leaves nothing of a run of 20'),

@@ -114,16 +114,6 @@ def sealed(content):
   return content | {'seal': seal(content)}
 
 
-def test_runs_of_the_first_versions_are_read():
-  """They have no seal, no summary, no costs."""
-  found = records.read('tests/golden/old_workdir')
-  assert not found.faults and found.judge == 'mlm' and found.checkpoints == (10, 20)
-  assert found.summary == recorded.Summary() and found.facts.parameters is None
-  assert len(found.points) == 6 and found.points[-1].kind == 'eval' and found.final('mlm') > 4
-  assert found.facts.commit.startswith('7ece11e') and 'jax' in found.facts.made_by['packages']
-  assert found.newest['config'] == config_lib.fingerprint(found.config)
-
-
 @pytest.mark.parametrize(
   'steps, resumed, every',
   [((), '', 0), ((37,), '', 37), ((100, 300, 400), '', 100), ((1250, 1300, 1310), 'W', 50)],

@@ -30,31 +30,30 @@ FIELDS = affecting({'rows'}, {
   'table.regression': Field(False, 'labels are numbers: squared and absolute error, correlation'),
   'table.multi_label': Field(False, 'a text has any number of labels, see table.label_separator'),
   'table.label_separator': Field('',
-    'stands between the labels of a text; empty: `,`, `;` or `|`, as in training data', past=''),
+    'stands between the labels of a text; empty: `,`, `;` or `|`, as in training data'),
   'table.eval_share': Field(0.0,
-    'share of data.train to evaluate on without data.eval; 0: none', allowed='[0, 1)', past=0.0,
-    affects={'rows', 'eval_rows'}),
+    'share of data.train to evaluate on without data.eval; 0: none', allowed='[0, 1)',
+    affects={'rows'}),
   'table.every_label_trained': Field(True,
-    'table.eval_share leaves in training a text of each label', past=False,
-    affects={'rows', 'eval_rows'}),
-  'table.class_weights': Field((), "((label, weight in the loss), ...); ('balanced',): 1/share",
-    affects={'objective'}),
+    'table.eval_share leaves in training a text of each label',
+    affects={'rows'}),
   'table.prior': labelled.prior_field('share of each label, or mean and scale of numbers'),
-  'table.pooling': Field('cls',
-    'what is classified: the pooled [CLS] (BERT), the mean of all tokens without a pooler, through '
-    'it (ModernBERT), or of each through it (EuroBERT)',
-    allowed=('cls', 'mean', 'pooled_mean', 'late_mean'), past='cls',
-    affects={'objective'}),
   'table.ends': Field(True,
-    '[CLS] stands before and [SEP] behind each text; false: nothing (GPT-2)', past=True),
+    '[CLS] stands before and [SEP] behind each text; false: nothing (GPT-2)'),
   'table.long_texts': Field('head',
     'what is kept of a text that is too long; windows: all of it, logits averaged; hierarchical: '
     'the windows that a row holds, whose vectors are classified together',
     allowed=('head', 'tail', 'head_tail', 'windows', 'hierarchical')),
+}) | {
+  'table.class_weights': Field((), "((label, weight in the loss), ...); ('balanced',): 1/share"),
+  'table.pooling': Field('cls',
+    'what is classified: the pooled [CLS] (BERT), the mean of all tokens without a pooler, through '
+    'it (ModernBERT), or of each through it (EuroBERT)',
+    allowed=('cls', 'mean', 'pooled_mean', 'late_mean')),
   'table.lm_weight': Field(0.0,
     'of the loss of a causal language model on the texts, beside the loss of labels (GPT: 0.5)',
-    allowed='[0, inf)', past=0.0, affects={'objective'}),
-})  # fmt: skip
+    allowed='[0, inf)'),
+}  # fmt: skip
 
 CUT = 0.05  # the share of the texts that may be cut without a remark
 

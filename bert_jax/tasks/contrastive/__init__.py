@@ -16,19 +16,6 @@ from bert_jax.tokenizers import Tokenizer
 FIELDS = affecting({'rows'}, {
   'contrastive.loss': Field('in_batch',
     'in_batch: the global batch has the negatives; cosent: pairs with scores', allowed=LOSSES),
-  'contrastive.temperature': Field(0.05,
-    'similarities are divided by it; 1 / the scale of sentence-transformers', allowed='(0, inf)',
-    affects={'objective'}),
-  'contrastive.widths': Field((),
-    'widths of which each has a loss (Matryoshka); (): only the whole',
-    affects={'objective'}),
-  'contrastive.pooling': Field('mean',
-    'of a text: mean of hidden states, or [CLS]; unless set: as of init_from', allowed=POOLINGS,
-    affects={'objective'}),
-  'contrastive.normalize': Field(True,
-    'vectors have length 1: similarity is the cosine; false: the product', affects={'objective'}),
-  'contrastive.chunks': Field(1,
-    'parts a batch is encoded in, as one (GradCache)', allowed='[1, inf)', affects={'objective'}),
   'contrastive.anchor_column': Field('anchor|question|query|sentence1',
     'column of the anchor; a|b: the first of these that is there'),
   'contrastive.positive_column': Field('positive|paragraph|answer|sentence2',
@@ -40,7 +27,18 @@ FIELDS = affecting({'rows'}, {
     'columns of a TSV without header; empty: it has one', allowed=str),
   'contrastive.eval_format': Field('', 'the format of data.eval; empty: task.format',
     allowed=('', *reading.FORMATS)),
-})  # fmt: skip
+}) | {
+  'contrastive.temperature': Field(0.05,
+    'similarities are divided by it; 1 / the scale of sentence-transformers', allowed='(0, inf)'),
+  'contrastive.widths': Field((),
+    'widths of which each has a loss (Matryoshka); (): only the whole'),
+  'contrastive.pooling': Field('mean',
+    'of a text: mean of hidden states, or [CLS]; unless set: as of init_from', allowed=POOLINGS),
+  'contrastive.normalize': Field(True,
+    'vectors have length 1: similarity is the cosine; false: the product'),
+  'contrastive.chunks': Field(1,
+    'parts a batch is encoded in, as one (GradCache)', allowed='[1, inf)'),
+}  # fmt: skip
 DEFAULTS = {'batch_size': 64, 'data.examples_per_row': 2, 'optimizer.learning_rate': 2e-5}
 
 

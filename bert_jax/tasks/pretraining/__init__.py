@@ -21,32 +21,33 @@ from bert_jax.timeline import values_of
 CORPUS = affecting({'rows'}, {
   'corpus.format': Field('auto', 'see text/documents.py',
     allowed=('auto', 'sentences', 'lines', 'paragraphs', 'jsonl', 'wiki', 'wikitext'),
-    affects={'rows', 'eval_rows'}),
+    affects={'rows'}),
   'corpus.text_field': Field('text', 'field of a JSONL or TFDS record that holds the text',
-    affects={'rows', 'eval_rows'}),
+    affects={'rows'}),
   'corpus.encoding': Field('document',
     'a document is tokenized as one text; sentence: sentence by sentence, as earlier versions did '
-    '(to WordPiece it is the same)', allowed=('document', 'sentence'), past='sentence'),
+    '(to WordPiece it is the same)', allowed=('document', 'sentence')),
   'corpus.eval_share': Field(0.01, 'documents held out if data.eval is empty', allowed='[0, 1)',
-    affects={'rows', 'eval_rows'}),
+    affects={'rows'}),
   'corpus.rows': Field('nsp', 'what an example is, see rows/corpus_rows.py', allowed=KINDS,
-    affects={'rows', 'objective'}),
+    affects={'rows'}),
   'corpus.short_seq_prob': Field(0.1, 'share of pairs with random, lower length', allowed='[0, 1]'),
   'corpus.dupe_factor': Field(5, 'times the corpus is cut into pairs anew', allowed='[1, inf)'),
   'corpus.window': Field(32, 'blocks of a large prepared corpus whose rows are mixed at a time',
-    allowed='[1, inf)', past=32),
-  'corpus.lengths': Field('',
-    'how far apart tokens that see each other may be in training, by step, as in '
-    '32,64@2000,128@4000 or 32,64@0.3,128@0.6 (rows are cut there); empty: as far as in the row',
-    allowed='[8, inf)', past='', affects={'masks', 'schedule'}, by_step=True),
+    allowed='[1, inf)'),
   'corpus.languages': Field((), 'to use, in order; empty: all that data.train has', allowed=str),
   'corpus.sampling': Field(1.0, 'S: a language is seen in proportion to P(L)^S', allowed='[0, 1]'),
   'corpus.weights': Field((), '((language, factor), ...) on top of that'),
   'corpus.segmenter': Field('', 'marks whole words of Chinese', allowed=('', 'jieba')),
   'corpus.phrases': Field('', 'lexicon, one a line: units of masking.policy=phrase'),
   'corpus.entities': Field('', 'lexicon, one a line: units of masking.policy=entity'),
-})  # fmt: skip
-MASKING = affecting({'masks'}, {
+}) | {
+  'corpus.lengths': Field('',
+    'how far apart tokens that see each other may be in training, by step, as in '
+    '32,64@2000,128@4000 or 32,64@0.3,128@0.6 (rows are cut there); empty: as far as in the row',
+    allowed='[8, inf)', by_step=True),
+}  # fmt: skip
+MASKING = {
   'masking.policy': Field('token',
     'token, whole_word, span, phrase or entity; or by step, as in token,phrase@1000,entity@2000, '
     'or token,phrase@0.5: from half of the steps on',
@@ -59,21 +60,20 @@ MASKING = affecting({'masks'}, {
   'masking.mask_share': Field(0.8, 'of these, replaced by [MASK]', allowed='[0, 1]'),
   'masking.random_share': Field(0.1, 'of these, replaced by a random piece; the rest stay',
     allowed='[0, 1]'),
-})  # fmt: skip
-EVAL_MASKING = affecting({'evaluation'}, {
+}  # fmt: skip
+EVAL_MASKING = affecting({'judging'}, {
   'eval_masking.policy': Field('token',
-    'masking.policy in evaluations; empty: as masking.* says', allowed=('', *POLICIES), past=''),
-  'eval_masking.masked_lm_prob': Field(0.15, 'share of tokens to predict', allowed='(0, 1)',
-    past=0.15),
-  'eval_masking.mask_share': Field(0.8, 'of these, replaced by [MASK]', allowed='[0, 1]', past=0.8),
+    'masking.policy in evaluations; empty: as masking.* says', allowed=('', *POLICIES)),
+  'eval_masking.masked_lm_prob': Field(0.15, 'share of tokens to predict', allowed='(0, 1)'),
+  'eval_masking.mask_share': Field(0.8, 'of these, replaced by [MASK]', allowed='[0, 1]'),
   'eval_masking.random_share': Field(0.1, 'of these, replaced by a random piece; the rest stay',
-    allowed='[0, 1]', past=0.1),
+    allowed='[0, 1]'),
 })  # fmt: skip
-LOSS = affecting({'objective'}, {
+LOSS = {
   'loss.nsp_weight': Field(1.0, 'MLM + this * NSP (or SOP); 0: no such head', allowed='[0, inf)'),
   'loss.sbo_weight': Field(0.0, "the same of SpanBERT's span boundary objective; 0: no such head",
-    allowed='[0, inf)', past=0.0),
-})  # fmt: skip
+    allowed='[0, inf)'),
+}  # fmt: skip
 
 
 def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:

@@ -15,7 +15,7 @@ from bert_jax.tasks.pretraining import PRETRAINING, rules_of_words_alone, varian
 FIELDS = teaching.FIELDS | {
   'distillation.hidden_weight': Field(1.0,
     "weight in the loss of 1 - the cosine between the last hidden states and the teacher's, of the "
-    'same width; 0: none', allowed='[0, inf)', affects={'objective'}),
+    'same width; 0: none', allowed='[0, inf)'),
 }  # fmt: skip
 DEFAULTS = {
   'corpus.rows': 'full',

@@ -6,22 +6,22 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from bert_jax import models
-from bert_jax.field import Field, affecting
+from bert_jax.field import Field
 from bert_jax.objectives import electra
 from bert_jax.tasks.pretraining import PRETRAINING, task, variant
 from bert_jax.tasks.record import Head
 from bert_jax.tokenizers import Tokenizer
 
-FIELDS = affecting({'objective'}, {
+FIELDS = {
   'loss.replaced_weight': Field(50.0,
     'lambda in MLM of the generator + lambda * replaced-token detection', allowed='(0, inf)'),
   'generator.size': Field(0.25,
     "heads and feed-forward width of the generator, as a share of the model's", allowed='(0, 1]'),
   'generator.depth': Field(1.0,
-    "layers of the generator, as a share of the model's", allowed='(0, 1]', past=1.0),
+    "layers of the generator, as a share of the model's", allowed='(0, 1]'),
   'generator.embeddings': Field('shared',
     "shared with the model's; disentangled: without its gradients", allowed=electra.SHARING),
-})  # fmt: skip
+}  # fmt: skip
 DEFAULTS = {
   'corpus.rows': 'full',
   'loss.nsp_weight': 0.0,

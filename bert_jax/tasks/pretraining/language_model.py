@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import models
 from bert_jax.errors import log
-from bert_jax.field import Field, affecting
+from bert_jax.field import Field
 from bert_jax.models.positions import POSITIONS
 from bert_jax.objectives import language_model
 from bert_jax.objectives.encode import next_tokens
@@ -30,19 +30,19 @@ from bert_jax.tasks.record import Head, Released
 from bert_jax.timeline import values_of
 from bert_jax.tokenizers import Tokenizer
 
-FIELDS = affecting({'objective'}, {
+FIELDS = {
   'language_model.kind': Field('causal',
     'causal, masked, hybrid or diffusion; or by step, as in causal,masked@20000, or '
     'causal,masked@0.5: from half of the steps on',
-    allowed=language_model.KINDS, affects={'objective', 'masks', 'schedule'}, by_step=True),
+    allowed=language_model.KINDS, by_step=True),
   'language_model.causal_share': Field(0.5, 'share of the rows of a hybrid', allowed='[0, 1]'),
   'language_model.writing': Field((),
     'how it writes if it is not asked otherwise, as its release says: ((option of the task '
-    'generate, early_stopping, or ends: ids; value), ...)', past=(), affects={'model'}),
+    'generate, early_stopping, or ends: ids; value), ...)'),
   'language_model.eval_memory': Field(0,
     'model.memory_length in evaluations, which may be longer; 0: as in training',
-    allowed='[0, inf)', past=0, affects={'evaluation'}),
-})  # fmt: skip
+    allowed='[0, inf)', affects={'judging'}),
+}  # fmt: skip
 DEFAULTS = {'model.causal': True, 'corpus.rows': 'lm', 'loss.nsp_weight': 0.0}
 
 

@@ -24,21 +24,22 @@ FIELDS = affecting({'rows'}, {
   'translation.target_length': Field(0, 'tokens of the target side of a row; 0: data.seq_length',
     allowed='[0, inf)'),
   'translation.begin': Field('cls',
-    'a target begins with [CLS]; or [SEP], then [CLS] (BART)', allowed=('cls', 'sep'), past='cls'),
+    'a target begins with [CLS]; or [SEP], then [CLS] (BART)', allowed=('cls', 'sep')),
   'translation.too_long': Field('leave_out',
     'what training does with a pair that is too long for its row', allowed=('leave_out', 'cut')),
-  'translation.label_smoothing': Field(0.1,
-    'share of probability spread over all words', allowed='[0, 1)', affects={'objective'}),
   'translation.beams': Field(4,
     'beams by which evaluations and predictions write; 0: evaluations write nothing',
-    allowed='[0, inf)', affects={'objective', 'evaluation'}),
+    allowed='[0, inf)', affects={'judging'}),
   'translation.length_penalty': Field(1.0,
     'a text is as good as its log-probability, divided by its length to this power',
-    affects={'objective', 'evaluation'}),
+    affects={'judging'}),
   'translation.early_stopping': Field(False,
-    'a search ends as soon as it has as many texts as beams', past=False,
-    affects={'objective', 'evaluation'}),
-})  # fmt: skip
+    'a search ends as soon as it has as many texts as beams',
+    affects={'judging'}),
+}) | {
+  'translation.label_smoothing': Field(0.1,
+    'share of probability spread over all words', allowed='[0, 1)'),
+}  # fmt: skip
 # The base model of Vaswani et al. 2017 (section 5), with about as many tokens in a step.
 DEFAULTS = {
   'batch_size': 128,

@@ -9,7 +9,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from bert_jax.field import Field, affecting
+from bert_jax.field import Field
 from bert_jax.objectives.translation import Denoising
 from bert_jax.tasks import labelled, translation
 from bert_jax.tasks.pretraining import CORPUS, PRETRAINING, variant
@@ -17,7 +17,7 @@ from bert_jax.tokenizers import Tokenizer
 
 RATE = Field(0.3, 'share of the tokens of a text that is hidden', allowed='(0, 1)')
 SPAN = Field(3.0, "mean of Poisson's lengths of the spans that are hidden", allowed='(0, 10]')
-FIELDS = affecting({'objective'}, {'denoising.rate': RATE, 'denoising.mean_span': SPAN})
+FIELDS = {'denoising.rate': RATE, 'denoising.mean_span': SPAN}
 # The fields of the model are BART's: learned positions, a norm after the embeddings, and GELU.
 DEFAULTS = {'corpus.rows': 'full', 'model.type_vocab_size': 0, 'model.mlm_head': 'none'}
 

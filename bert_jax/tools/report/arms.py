@@ -21,10 +21,9 @@ from bert_jax.workdir.recorded import Run
 
 MANY = 4  # fields in which runs may differ and still be named by them
 # Fields that cannot change a run's result.
-WITHOUT_EFFECT = config_lib.fields_affecting('place')
-WITHOUT_EFFECT |= {name for name, field in config_lib.ALL.items() if field.affects <= {'record'}}
+WITHOUT_EFFECT = {name for name, field in config_lib.ALL.items() if field.affects == {'free'}}
 # Fields that decide which rows and which vocabulary a run reads.
-READING = config_lib.fields_affecting('rows', 'eval_rows', 'vocabulary')
+READING = config_lib.fields_affecting('rows', 'vocabulary')
 # The two parts of an evaluation that are compared by checksum.
 ROWS, VOCABULARY = CHECKSUMS = 'rows of data.eval', 'vocabulary'
 PRIORS = {task.prior for task in TASKS.values()} - {''}

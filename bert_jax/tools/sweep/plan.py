@@ -140,7 +140,9 @@ def unfinished_sources(runs: Sequence[Run]) -> str:
 def other_evaluations(runs: Sequence[Run]) -> list[str]:
   """The fields in which arms differ and that affect what is evaluated."""
   configs = [config_lib.flatten(run.config) for run in runs]
-  affecting = config_lib.fields_affecting('rows', 'eval_rows', 'vocabulary', 'evaluation')
+  affecting = config_lib.fields_affecting('rows', 'vocabulary', 'judging')
+  affecting = {name for name in affecting if not name.startswith(('eval.', 'checkpoint.'))}
+  affecting.add('eval.seed')
   differ = lambda name: len({str(config.get(name)) for config in configs}) > 1
   return [name for name in configs[0] if name in affecting and differ(name)]
 

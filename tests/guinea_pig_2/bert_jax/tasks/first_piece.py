@@ -67,7 +67,7 @@ class Begun(Examples):
     return [{'id': int(i), 'pieces': row} for i, row in zip(numbers, pieces)]
 
 
-LAYERS = Field(1, 'blocks of the narrow tower', allowed='[1, inf)', affects={'model', 'weights'})
+LAYERS = Field(1, 'blocks of the narrow tower', allowed='[1, inf)', affects={'weights'})
 LACKS = 'reader; train one with configs/first_piece.py'
 MOST = {'most': Option(int, 'how many pieces; default: 1')}
 

@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import models
 from bert_jax.errors import InputError
-from bert_jax.field import Field
+from bert_jax.field import NO_PAST, Field
 from bert_jax.models.attention_kernels import KERNELS
 from bert_jax.models.block import FEED_FORWARD, NORM_PLACEMENTS
 from bert_jax.models.layers import ACTIVATIONS, NORMS
@@ -34,6 +34,8 @@ TABLES = {
 def _field(setting: dataclasses.Field) -> Field:
   facts, default = dict(setting.metadata), setting.default
   allowed = tuple(TABLES.get(setting.name, ())) or facts.pop('allowed')
+  if facts['past'] is None:
+    facts['past'] = NO_PAST
   return Field(default, **facts | {'allowed': allowed})
 
 

@@ -13,12 +13,11 @@ from running import read_weights, untrained
 from small_tables import finetune, sentence
 from test_classification import outputs_of, source_of
 
-from bert_jax import config as config_lib
 from bert_jax import evaluate, models
 from bert_jax.errors import InputError
 from bert_jax.run import initialization, warm_start
 from bert_jax.run.inputs import read_inputs
-from bert_jax.workdir import contents, trained
+from bert_jax.workdir import trained
 
 NLI, TWO = ('neutral', 'entailment', 'contradiction'), ('entailment', 'not_entailment')
 PAIR = '0|{0}|{2}|{1}'
@@ -99,7 +98,6 @@ def test_passes_over_another_table_are_batches(tmp_path, vocab):
 
 
 def test_a_run_on_few_rows_says_how_often_they_are_read(tmp_path, vocab, caplog):
-  """And one that began before there was min_steps goes on with the steps that it had."""
   caplog.set_level('INFO', 'bert_jax')
   (tmp_path / 'dev.csv').write_text('sentence,label\n"old river, bad",a\nold river,b\n')
   ours = 'data.examples_per_row=1 steps=0'
@@ -109,16 +107,6 @@ def test_a_run_on_few_rows_says_how_often_they_are_read(tmp_path, vocab, caplog)
   assert inputs.steps == 60
   said = 'the training data fill only 2 rows: min_steps=60 makes 120 epochs in place of 3 ('
   assert said in caplog.text and 'raise min_steps (to 100, say)' in caplog.text
-  contents.claim(tmp_path / 'run', inputs.config)
-  path = tmp_path / 'run' / 'config.json'
-  saved = json.loads(path.read_text())
-  path.write_text(json.dumps({k: x for k, x in saved.items() if k not in ('min_steps', 'seal')}))
-  before = config_lib.fingerprint(contents.read_config(tmp_path / 'run'))
-  assert initialization.as_begun(inputs.config, tmp_path / 'run').min_steps == 0
-  assert before in contents.fingerprints(tmp_path / 'run', inputs.config)
-  assert read_inputs(config, tmp_path / 'run').steps == 2
-  contents.claim(tmp_path / 'run', inputs.config)
-  assert contents.lengths(tmp_path / 'run')[0]['min_steps'] == 0
 
 
 def test_evaluation_writes_what_was_answered(glue_run, tmp_path):

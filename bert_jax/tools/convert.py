@@ -100,8 +100,8 @@ def convert(
     _print(table, names, sources)
   print(_done(target, out, table, sources))
   if missing:
-    first = f'see the first lines of {out / "README.md"}; then bert_jax.tools.push {out}'
-    print(f'before publishing: fill in {", ".join(missing)}, {first} --to hf:ORG/NAME')
+    first = f'see the first lines of {out / "README.md"}; then hf upload ORG/NAME {out}'
+    print(f'before publishing: fill in {", ".join(missing)}, {first}')
 
 
 def export_run(

@@ -343,10 +343,7 @@ ASKED = {
   'tags': {'tag': (PLAIN, [])},
   'answers': {'answer': (QUESTION, [])},
   'choices': {'choose': (CHOICE, [])},
-  'vectors, two widths, in chunks': {
-    'embed': (PLAIN, []),
-    'search': (PLAIN, ['--index', '{corpus}']),
-  },
+  'vectors, two widths, in chunks': {'embed': (PLAIN, [])},
   'coreference': {'coreference': (GAP, [])},
   'translation': {'translate': (PLAIN, []), 'translate with beams': (PLAIN, ['--beams', '3'])},
   'electra': {'embed': (PLAIN, [])},
@@ -360,7 +357,6 @@ def record_answers(only: str, runs: Runs):
       continue
     workdir = runs.trained(run)[0]
     for name, (lines, more) in asked.items():
-      more = [x.replace('{corpus}', str(runs.texts / 'corpus.txt')) for x in more]
       task = name.split()[0]
       arguments = ['--model', workdir, '--task', task, '--no-cache', *more]
       out = command('bert_jax.predict', *arguments, stdin=lines)

@@ -24,7 +24,6 @@ from bert_jax.config import InputError
 from bert_jax.convert import config_json, torch_pickle
 from bert_jax.corpus import prepared
 from bert_jax.errors import listed, quoted
-from bert_jax.predict import nearest
 from bert_jax.tasks import TASKS
 from bert_jax.tasks import coreference as ask
 from bert_jax.tasks.ask import texts_in
@@ -283,7 +282,6 @@ def test_an_index_that_packs_a_gigabyte_is_not_expanded(tmp_path, monkeypatch):
   monkeypatch.setattr('bert_jax.files.SMALL', 1 << 20)
   monkeypatch.setattr(np, 'load', lambda *_: pytest.fail('it was expanded'))
   assert 'would unpack to 16,777,' in refused(prepared.read_index, tmp_path / 'a.npz')
-  assert nearest._read(tmp_path / 'a.npz', '') is None
 
 
 # ---- time that grows with the square -------------------------------------------------------------

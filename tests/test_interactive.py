@@ -283,10 +283,8 @@ def test_its_model_answers_a_table(run):
   assert one == pytest.approx(shares[0], rel=1e-5) and nothing is None
   with pytest.raises(InputError, match="element 0: the record has no 'text'.* it has 'sentence'"):
     run.model.predict([{'sentence': 'old'}])
-  with pytest.raises(InputError, match=r"index is \['old', 'new'\]; give one text"):
-    run.model.search(['engine'], index=['old', 'new'])
-  with pytest.raises(InputError, match="search has no option 'topk'; its options are: .*'top_k'"):
-    run.model.search(['engine'], topk=3)
+  with pytest.raises(InputError, match="embed has no option 'pool'; its options are: 'pooling'"):
+    run.model.embed(['engine'], pool='cls')
   with pytest.raises(InputError, match='embed got 3 values of options, and has 2; give texts as'):
     run.model.embed(['old'], 'mean', True, 'engine')
 

@@ -3,7 +3,6 @@
     echo 'the [MASK] of the list' | python -m bert_jax.predict --model W --top-k 5
     python -m bert_jax.predict --model W2 --input reviews.txt --output labels.jsonl
     python -m bert_jax.predict --model minilm --task embed --input texts.txt --output texts.npy
-    echo 'who was she?' | python -m bert_jax.predict --model W3 --task search --index lines.txt
     echo 'The array is' | python -m bert_jax.predict --model W --task generate --max-tokens 20
 
 --model is a run's workdir or a Hugging Face folder; --task what is asked, by default what the model
@@ -67,7 +66,7 @@ def parser() -> argparse.ArgumentParser:
   add('--input', default='', help='file of lines; default, and -: stdin')
   table = '--input is a table (.csv, .parquet, ..; stdin and pipes: CSV): its column of texts'
   add('--columns', default='', help=f'{table}, or with commas one for each field of the task')
-  add('--text-encoding', default='', help='of --input and --index; default: as their letters tell')
+  add('--text-encoding', default='', help='of --input; default: as their letters tell')
   add('--output', default='-', help='file of JSON lines, or .npy of vectors; - is stdout')
   add('--strict', action='store_true', help='stop at the first line that cannot be answered')
   for name, of_tasks in OPTIONS.items():
@@ -103,7 +102,8 @@ def main(argv: Sequence[str] | None = None) -> None:
       export.write(model, task, args.export)
       log.info('the program, its weights and its vocabulary are in %s', args.export)
       return
-    ask = model.ask(task, **options(task, args))
+    options = {name: getattr(args, name) for name in PREDICTIONS[task].options}
+    ask = model.ask(task, **options)
     if columns:
       _check_columns(ask, columns, args.columns)
     else:
@@ -161,12 +161,6 @@ def check(args: argparse.Namespace, task: str) -> None:
     raise InputError(f'--output {args.output}: only {those} writes .npy; name a .jsonl.')
   if args.export and (args.input or args.output != '-' or args.strict):
     raise InputError('--export answers no lines; leave out --input, --output and --strict.')
-
-
-def options(task: str, args: argparse.Namespace) -> dict[str, Any]:
-  """The command line's options that this task has, {name: value, or None: not set}."""
-  values = {name: getattr(args, name) for name in PREDICTIONS[task].options}
-  return values | ({'text_encoding': args.text_encoding} if values.get('index') else {})
 
 
 def check_output(source: str, output: str) -> None:

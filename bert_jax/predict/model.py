@@ -18,7 +18,6 @@ from bert_jax.models import layers
 from bert_jax.objectives.encode import encode, encode_mlm
 from bert_jax.predict import cpu_kernels, packed_rows
 from bert_jax.predict.hidden_states import ATTENTION
-from bert_jax.predict.nearest import SEARCH
 from bert_jax.predict.sentence_vectors import EMBED
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.ask import Ask
@@ -27,7 +26,7 @@ from bert_jax.text import frames
 from bert_jax.workdir import int8, trained
 
 # What any model can be asked, whatever it was trained for.
-OF_ALL = {'embed': EMBED, 'search': SEARCH, 'attention': ATTENTION}
+OF_ALL = {'embed': EMBED, 'attention': ATTENTION}
 # {task: Prediction}; where families share a task, the last family's.
 PREDICTIONS = {name: x for task in TASKS.values() for name, x in task.predictions.items()} | OF_ALL
 

@@ -77,14 +77,6 @@ class Model:
   def embed(
     self, values: Iterable[Any], pooling: str | None = '', normalize: bool | None = None
   ) -> numpy.ndarray: ...
-  def search(
-    self,
-    values: Iterable[Any],
-    index: str | None = '',
-    top_k: int | None = 5,
-    keep_index: bool | None = False,
-    pooling: str | None = '',
-  ) -> list[dict | None]: ...
   def states(
     self,
     values: Iterable[Any],

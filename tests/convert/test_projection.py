@@ -238,10 +238,6 @@ def test_a_run_trains_it_and_goes_on(folder, tmp_path):
   similar = np.array(anchors) @ np.array(positives).T
   ranks = 1 + np.sum(similar > np.diag(similar)[:, None], axis=1)
   np.testing.assert_allclose(run.metrics['mrr'], np.mean(1 / ranks), atol=1e-6)
-  (tmp_path / 'lines.txt').write_text('\n'.join(texts))
-  (found,) = run.model.search(['the river'], index=str(tmp_path / 'lines.txt'), top_k=1)
-  similar = vectors @ run.model.embed(['the river'])[0]
-  assert found['nearest'][0]['text'] == texts[int(similar.argmax())]
   convert.convert(str(run.workdir), f'hf:{tmp_path}/hf')
   np.testing.assert_array_equal(bert_jax.load(tmp_path / 'hf').embed(texts), vectors)
   config, params = started_from(start(run.workdir), tmp_path / 'W2')

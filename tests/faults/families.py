@@ -57,8 +57,6 @@ FAMILIES = {
 OTHERS = {'memory', 'teacher', 'diffusion', 'coreference'}  # which have no folder that others read
 # What makes the folders that a run reads: a teacher, a prepared corpus, prepared examples.
 PREPARE = 'prepare', '--input', 'texts/corpus.txt', '--vocab', 'texts', '--processes', '1', '--out'
-SEARCH = ('predict', '--model', 'W', '--input', 'texts/lines.txt', '--output', 'I/out')
-SEARCH += ('--task', 'search', '--index', 'I/lines.txt', '--keep-index')
 convert = lambda folder, to='hf:OUT': ('convert', '--from', folder, '--to', to)
 
 
@@ -147,7 +145,6 @@ def subjects(family):
     if name == family:
       out[f'folder of {name}'] = Subject(folder, of_data, copies=('S',))
   if family == 'mlm_nsp':
-    out['search index'] = Subject('I', {'search': SEARCH}, only=r'\.npz$')
     sweep = *after(family)[-1], '--dry-run'
     files = r'(^|/)(config|summary|sweep|run|metrics|r?[^/]*)\.jsonl?$'
     reads = {'report': ('report', 'G', '--out', 'OUT'), 'sweep': sweep}

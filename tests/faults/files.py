@@ -108,9 +108,7 @@ def stop_before_computing():
     rows = [batches[k] for k in range(len(batches))]
     tell(digest(params), digest((carry, rows, constants)))
 
-  def ask(model, task, _read=predict_model.Model.ask, **options):
-    if task == 'search':  # whose index is read in the end
-      return _read(model, task, **options)
+  def ask(model, task, **options):
     facts = model.config.to_json(), model.tokenizer.fingerprint, model.vector, model.limit, task
     tell(digest(model.weights), model.step, *facts)
 

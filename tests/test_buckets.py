@@ -36,7 +36,6 @@ from bert_jax.buckets import Bucket, Path
 from bert_jax.convert import hub
 from bert_jax.corpus import blocks, prepared
 from bert_jax.errors import InputError, farewell
-from bert_jax.predict import hidden_states
 from bert_jax.predict.__main__ import check_output
 from bert_jax.rows import prepared_examples
 from bert_jax.run import setup, trackers
@@ -537,12 +536,6 @@ def test_a_report_is_written_into_a_bucket(fake, monkeypatch):
     pages.write(SimpleNamespace(panels=()), str(fake), 'a title')
     assert files.read_text(fake / 'report.md') == 'new'
   assert files.names(fake) == ['mine.txt', 'report.html', 'report.md', 'results.csv', 'table.tex']
-
-
-def test_a_picture_of_attention_is_drawn_into_a_bucket(fake):
-  states = SimpleNamespace(tokens=['[CLS]', 'a', '[SEP]'], attention=np.full((1, 2, 3, 3), 1 / 3))
-  hidden_states.draw(states, fake / 'x.png', 0, [1])
-  assert (fake / 'x.png').read_bytes().startswith(b'\x89PNG')
 
 
 def test_what_wandb_writes_offline_goes_into_the_bucket(fake, monkeypatch):

@@ -274,7 +274,7 @@ def test_quickstart(corpus_file, tmp_path, monkeypatch):
   }
   notebook = execute('quickstart', parameters)
   shows_a_run(cell_of(notebook, 'stage=pretrain'), 20)
-  assert len(pictures(cell_of(notebook, 'hidden_states.draw'))) == 1
+  assert len(pictures(cell_of(notebook, 'imshow'))) == 1
   assert len(pictures(cell_of(notebook, 'stage=finetune'))) == 2  # a curve of each
   report = html_of(cell_of(notebook, 'report.shown'))
   assert report.count('<svg') and re.search('=pretrain.* differs most from .*=none', report)

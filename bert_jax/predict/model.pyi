@@ -77,10 +77,4 @@ class Model:
   def embed(
     self, values: Iterable[Any], pooling: str | None = '', normalize: bool | None = None
   ) -> numpy.ndarray: ...
-  def states(
-    self,
-    values: Iterable[Any],
-    picture: str | None = '',
-    layer: int | None = -1,
-    head: int | None = -1,
-  ) -> list[bert_jax.predict.hidden_states.States | None]: ...
+  def states(self, values: Iterable[Any]) -> list[bert_jax.predict.hidden_states.States | None]: ...

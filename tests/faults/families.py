@@ -118,7 +118,7 @@ def after(family):
   out = [] if family in OTHERS else [convert('W', 'hf:H')]
   if family == 'mlm_nsp':
     _, spec, _, _, *fields = train_command(family, '', steps=4)
-    out += [SEARCH, ('sweep', spec, '--workdir', 'G', '--seeds', '2', *fields)]
+    out.append(('sweep', spec, '--workdir', 'G', '--seeds', '2', *fields))
   return out
 
 

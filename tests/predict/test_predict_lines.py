@@ -87,8 +87,6 @@ def test_a_mistake_leaves_all_files_as_they_were(
   [
     ('--task classify --top-k 3', '--top-k says nothing to --task classify, only to fill'),
     ('--task tag --pooling cls', '--pooling says nothing to --task tag, only to embed'),
-    ('--task embed --layer 0', '--layer says nothing to --task embed, only to attention'),
-    ('--task attention --head 0', '--head says nothing without --picture'),
     ('--task embed --no-normalize --export X', '--no-normalize says nothing to --exp'),
     ('--task embed --strict --export X', '--export answers no lines'),
     ('--task tag --output x.npy', 'only embed writes .npy'),

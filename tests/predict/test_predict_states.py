@@ -15,11 +15,10 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import vocabularies
-from matplotlib.figure import Figure
 from references import drawn
 from scipy.special import softmax
 from test_export import sentence_piece
-from test_predict import NER, load_pretrain, main, random_model, refused, sentences
+from test_predict import NER, load_pretrain, main, random_model, sentences
 from tokenizers import Tokenizer
 
 import bert_jax
@@ -27,7 +26,7 @@ from bert_jax import tokenizers
 from bert_jax.config import InputError
 from bert_jax.convert import exported_tokenizers
 from bert_jax.convert.sentence_transformers import Vector
-from bert_jax.predict import Model, cpu_kernels, export, hidden_states
+from bert_jax.predict import Model, cpu_kernels, export
 from bert_jax.workdir import trained
 
 SHORT = '--config.qa.max_query_length=8'
@@ -112,63 +111,6 @@ def test_bfloat16_where_exactness_is_not_asked(pretrained_model, model_folder):
   found, expected = model.embed(texts), pretrained_model.embed(texts)
   assert found.dtype == np.float32 and not np.array_equal(found, expected)
   assert np.sum(found * expected, axis=1).min() > 0.999
-
-
-def test_pictures_of_attention(model_folder, tmp_path, capsys, monkeypatch):
-  (tmp_path / 'in.txt').write_text('old river\nnew\tmarket garden\n')
-  common = '--task', 'attention', '--input', tmp_path / 'in.txt'
-  main(model_folder, *common, '--picture', tmp_path / 'heads.png', '--layer', '0')
-  for name in ('heads.png', 'heads-2.png'):
-    assert (tmp_path / name).read_bytes().startswith(b'\x89PNG')
-  capsys.readouterr()
-  main(model_folder, *common)
-  first, second = map(json.loads, capsys.readouterr().out.splitlines())
-  assert np.shape(first['attention']) == (1, 2, 4, 4)
-  assert second['tokens'] == ['[CLS]', 'new', '[SEP]', 'market', 'garden', '[SEP]']
-  said = refused(capsys, model_folder, *common, '--picture', tmp_path / 'x.png', '--head', '2')
-  assert '--head is 2; there are 2, from 0 to 1' in said
-
-
-def test_all_heads_of_the_last_layer_are_drawn_unless_told(vocab, tokenizer):
-  model = random_model(load_pretrain(vocab, 3), tokenizer)
-  shown = [(x.layer, [*x.heads]) for x in (model.ask('attention', head=h) for h in (-1, 0, 1))]
-  assert shown == [(2, [0, 1]), (2, [0]), (2, [1])]
-  for layer in range(3):
-    assert model.ask('attention', layer=layer).layer == layer
-  with pytest.raises(InputError, match='--picture heads.jpg is no .png; name one'):
-    model.ask('attention', picture='heads.jpg')
-  for wrong in ({'layer': 3}, {'layer': -2}, {'head': 2}, {'head': -2}):
-    with pytest.raises(InputError, match='from 0 to [12]'):
-      model.ask('attention', **wrong)
-
-
-def test_a_picture_says_what_a_head_reads_most():
-  tokens, before = ['[CLS]', 'a', 'b', '[SEP]'], 0.7 * np.eye(4, k=-1) + 0.1
-  said = lambda attention: hidden_states.most_read(attention, tokens)
-  assert said(before) == '60% the token before'  # 3 of 4 have one, and read it by 0.8
-  assert said(before.T) == '60% the next token' and said(before + np.eye(4)) == '110% itself'
-  assert said(np.full((4, 4), 0.1) + np.array([0, 0, 0, 0.6])) == "70% '[SEP]'"
-  twice = hidden_states.most_read(0.9 * before + np.array([0, 0.5, 0, 0]), ['[CLS]', 'a', 'b', 'a'])
-  assert twice == "75% 'a' (1 of 2)"
-
-
-def test_a_picture_has_a_map_for_each_head_and_grows_with_the_text(tmp_path, monkeypatch):
-  saved, rng = [], np.random.default_rng(0)
-  monkeypatch.setattr(hidden_states, 'PIXELS', 500)
-  monkeypatch.setattr(Figure, 'savefig', lambda figure, path, **how: saved.append((figure, how)))
-  for T, heads in ((2, [4, 0, 2, 1, 3]), (12, [1]), (20, [0, 1])):
-    attention = rng.random((2, 5, T, T), np.float32)
-    states = hidden_states.States(['a$'] * T, np.zeros((3, T, 8)), attention)
-    hidden_states.draw(states, tmp_path / 'x.png', 1, heads)
-    figure, how = saved[-1]
-    maps = [axis for axis in figure.axes if axis.images]
-    titles = [axis.get_title().split(':')[0] for axis in maps]
-    assert titles == [f'layer 1, head {head}' for head in heads]
-    for axis, head in zip(maps, heads):
-      np.testing.assert_array_equal(axis.images[0].get_array(), attention[1, head])
-    assert max(figure.get_size_inches()) * how['dpi'] <= 501
-  sides = [min(figure.get_size_inches()) for figure, _ in saved]
-  assert sides[0] / 2 < sides[1] < sides[2]  # of two lines, and of one
 
 
 def test_a_model_without_attention_shows_none(vocab, tokenizer):

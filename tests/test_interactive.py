@@ -19,7 +19,8 @@ from bert_jax.errors import InputError
 from bert_jax.field import Field
 from bert_jax.run.inputs import read_inputs
 from bert_jax.tasks import TASKS
-from bert_jax.tasks.record import Prediction
+from bert_jax.tasks.ask import Ask
+from bert_jax.tasks.record import Option, Prediction
 from bert_jax.workdir import trained
 
 pytestmark = pytest.mark.usefixtures('steps_once')
@@ -283,20 +284,24 @@ def test_its_model_answers_a_table(run):
   assert one == pytest.approx(shares[0], rel=1e-5) and nothing is None
   with pytest.raises(InputError, match="element 0: the record has no 'text'.* it has 'sentence'"):
     run.model.predict([{'sentence': 'old'}])
-  with pytest.raises(InputError, match="embed has no option 'pool'; its options are: 'pooling'"):
-    run.model.embed(['engine'], pool='cls')
-  with pytest.raises(InputError, match='embed got 3 values of options, and has 2; give texts as'):
-    run.model.embed(['old'], 'mean', True, 'engine')
+  with pytest.raises(InputError, match="classify has no option 'pool'; its options are: none"):
+    run.model.predict(['engine'], pool='cls')
 
 
-def test_a_function_may_make_what_answers(run, monkeypatch):
-  made, model = TASKS['classification'].predictions, run.model
-  monkeypatch.setitem(made, 'deep', Prediction(lambda model, depth=1: (model, depth)))
-  monkeypatch.setitem(made, 'any', Prediction(lambda model, **options: (model, options)))
-  assert model.ask('deep', depth=7) == (model, 7)
-  assert model.ask('any', depth=7) == (model, {'depth': 7})
-  with pytest.raises(InputError, match="deep has no option 'width'; its options are: none"):
-    model.ask('deep', width=7)
+def test_a_task_of_ones_own_is_answered_by_its_name(run, monkeypatch):
+  class Deep(Ask):
+    def __init__(self, model, depth=1):
+      super().__init__(model)
+      self.depth = depth
+
+    def replies(self, records):
+      return [({'text': text * self.depth}, '') for text in records]
+
+  asked = Prediction(Deep, options={'depth': Option(int, 'how often', 1)})
+  monkeypatch.setitem(TASKS['classification'].predictions, 'deep', asked)
+  assert run.model.answer('deep', ['a', 'b'], depth=2) == [{'text': 'aa'}, {'text': 'bb'}]
+  with pytest.raises(InputError, match="deep has no option 'width'; its options are: 'depth'"):
+    run.model.answer('deep', ['a'], width=7)
 
 
 def test_it_is_there_when_it_is_asked_for():

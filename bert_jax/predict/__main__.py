@@ -39,7 +39,7 @@ from bert_jax.copies import cache_folder
 from bert_jax.errors import InputError, log, writing
 from bert_jax.files import Path, write_npy
 from bert_jax.predict import export, lines
-from bert_jax.predict.model import PREDICTIONS, Model, known
+from bert_jax.predict.model import PREDICTIONS, Model, check_known
 from bert_jax.tasks.ask import Ask
 from bert_jax.tasks.record import Option
 from bert_jax.text import encodings, files, tables
@@ -144,7 +144,7 @@ def _help(of_tasks: dict[str, Option]) -> str:
 
 def check(args: argparse.Namespace, task: str) -> None:
   """InputError for an unknown task, and for arguments that the task does not use."""
-  known(task)
+  check_known(task)
   for name, of_tasks in OPTIONS.items():
     if (value := getattr(args, name)) is None:
       continue

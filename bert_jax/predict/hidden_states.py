@@ -112,4 +112,4 @@ class Attention(Ask):
     return answers
 
 
-ATTENTION = Prediction(Attention, method='states')
+ATTENTION = Prediction(Attention)

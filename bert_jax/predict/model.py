@@ -1,9 +1,7 @@
 """A trained model with its tokenizer and config, and a method for each question it can answer."""
 
-import functools
-import inspect
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -28,18 +26,13 @@ from bert_jax.workdir import int8, trained
 # What any model can be asked, whatever it was trained for.
 OF_ALL = {'embed': EMBED, 'attention': ATTENTION}
 # {task: Prediction}; where families share a task, the last family's.
-PREDICTIONS = {name: x for task in TASKS.values() for name, x in task.predictions.items()} | OF_ALL
+PREDICTIONS: dict[str, Prediction] = {}
+for _family in TASKS.values():
+  PREDICTIONS.update(_family.predictions)
+PREDICTIONS.update(OF_ALL)
 
 
-def methods(predictions: Mapping[str, Prediction]) -> dict[str, str]:
-  """{name of a method: its task}."""
-  return {x.method or name.replace('-', '_'): name for name, x in predictions.items()}
-
-
-METHODS = methods(PREDICTIONS)
-
-
-def known(task: str) -> None:
+def check_known(task: str) -> None:
   if task not in PREDICTIONS:
     raise InputError(f'task {task!r} is not known; use one of {", ".join(PREDICTIONS)}.')
 
@@ -47,10 +40,9 @@ def known(task: str) -> None:
 class Model:
   """A trained model on one device, with a method for each task.
 
-  Each method (model.pyi lists them) takes a list, a generator or a DataFrame, and the options of
-  its Prediction. It returns one answer for each element, or a DataFrame of what the command line
-  prints for each row (of one without an answer its `error`), found by the columns of its fields:
-  in the order of the rows and with their index.
+  A method takes a list, a generator or a DataFrame, and options (None: the default). It returns one
+  answer for each element, or a DataFrame of what the command line prints for each row (of a row
+  without an answer its `error`), in the order of the rows and with their index.
 
   source: a run's workdir, a Hugging Face folder, or a trained.Trained. which: 'latest', 'best' or a
   step of a run. dtype: of matrix products and their weights, 'float32' or 'bfloat16'; '': as in its
@@ -66,38 +58,220 @@ class Model:
   ):
     show_log()
     origin = source if isinstance(source, trained.Trained) else trained.load(source, which)
-    self.config = origin.config.copy_and_resolve_references()
     self.tokenizer, self.step, self.vector = origin.tokenizer, origin.step, origin.vector
+    config = origin.config.copy_and_resolve_references()
     # These fields were set for the device of the training.
-    self.config.model.update(scan_layers=False, remat='none', attention_implementation='einsum')
+    config.model.update(scan_layers=False, remat='none', attention_implementation='einsum')
     if dtype not in ('', 'float32', 'bfloat16'):
       raise InputError(f'dtype is {dtype!r}; use float32 or bfloat16.')
-    if dtype or jax.default_backend() == 'cpu':
-      self.config.model.dtype = dtype or 'float32'
-    self.config = config_lib.check(self.config)
+    on_cpu = jax.default_backend() == 'cpu'
+    if dtype or on_cpu:
+      config.model.dtype = dtype or 'float32'
+    self.config: Any = config_lib.check(config)
     self.family = TASKS[self.config.objective]
     self.objective: Any = self.family.objective(self.config, self.tokenizer)
-    params, self.in_int8 = models.unstack_layers(origin.params), in_int8
-    # Classifiers always compute in float32, and weights from int8 stay exact.
-    parts = () if in_int8 else ('encoder', 'decoder', 'mlm', 'pooler')
-    types = dict.fromkeys(parts, self.config.model.dtype)
-    params = int8.rounded(params) if in_int8 else params
-    params = {part: _in(types.get(part, 'float32'), tree) for part, tree in params.items()}
+    dtype = self.config.model.dtype
+    self.in_int8 = in_int8
+    unstacked = models.unstack_layers(origin.params)
+    params = {}
+    for part, tree in (int8.rounded(unstacked) if in_int8 else unstacked).items():
+      # Classifiers always compute in float32, and weights from int8 stay exact.
+      is_of_words = part in ('encoder', 'decoder', 'mlm', 'pooler') and not in_int8
+      params[part] = _cast(tree, dtype if is_of_words else 'float32')
     # Where it is faster, kernels are transposed.
-    self._turned = jax.default_backend() == 'cpu' and self.config.model.dtype == 'float32'
+    self._turned = on_cpu and dtype == 'float32'
     self.weights = jax.device_put(cpu_kernels.turned(params) if self._turned else params)
     # The most tokens of an example, as in its training and evaluation.
     self.limit = self.family.limit(self.config)
     if not self.limit:  # distances as long as with a memory
       self.limit = self.config.data.seq_length + self.config.model.memory_length
     self.counts = Counter()
-    self._asks, self._methods = {}, METHODS | methods(self.family.predictions)
+    self._asks: dict[tuple, Ask] = {}
 
   def __repr__(self):  # one line: a notebook shows the value of a cell
     model = self.config.model
     size = f'{model.num_hidden_layers} layers x {model.hidden_size}'
     number = f'{models.count_parameters(self.weights):,} parameters'
     return f'Model({self.config.objective}, {size}, {number}, step {self.step:,})'
+
+  # ---- A method for each task. Its options are described in predict/README.md. -------------------
+
+  def predict(self, values: Any, **options: Any) -> Any:
+    """What the method of the default task returns."""
+    return self.answer(self.default_task, values, **options)
+
+  def fill_mask(self, values: Any, top_k: int | None = None) -> Any:
+    """For each text a list for each of its masks: [(piece, probability), ...], the best first."""
+    return self.answer('fill-mask', values, top_k=top_k)
+
+  def perplexity(self, values: Any) -> Any:
+    """For each text a number, NaN where there is none."""
+    return self.answer('perplexity', values)
+
+  def next_sentence(self, values: Any) -> Any:
+    """For each pair the probability that the second text follows the first."""
+    return self.answer('next-sentence', values)
+
+  def generate(
+    self,
+    values: Any,
+    max_tokens: int | None = None,
+    temperature: float | None = None,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    repetition_penalty: float | None = None,
+    beams: int | None = None,
+    length_penalty: float | None = None,
+    stop: Sequence[str] | None = None,
+    seed: int | None = None,
+    order: str | None = None,
+  ) -> Any:
+    """For each prompt the text that goes on from it."""
+    return self.answer(
+      'generate',
+      values,
+      max_tokens=max_tokens,
+      temperature=temperature,
+      top_k=top_k,
+      top_p=top_p,
+      repetition_penalty=repetition_penalty,
+      beams=beams,
+      length_penalty=length_penalty,
+      stop=stop,
+      seed=seed,
+      order=order,
+    )
+
+  def translate(
+    self,
+    values: Any,
+    beams: int | None = None,
+    length_penalty: float | None = None,
+    max_tokens: int | None = None,
+  ) -> Any:
+    """For each text its translation."""
+    return self.answer(
+      'translate',
+      values,
+      beams=beams,
+      length_penalty=length_penalty,
+      max_tokens=max_tokens,
+    )
+
+  def classify(self, values: Any) -> Any:
+    """For each text or pair {label: probability}, or a number."""
+    return self.answer('classify', values)
+
+  def pair(self, values: Any) -> Any:
+    """As classify, of pairs."""
+    return self.answer('pair', values)
+
+  def tag(self, values: Any) -> Any:
+    """For each text, or list of tokens, its entities, or a tag for each token."""
+    return self.answer('tag', values)
+
+  def find_answers(self, values: Any, top_k: int | None = None) -> Any:
+    """For each (question, context) the best spans of the context."""
+    return self.answer('answer', values, top_k=top_k)
+
+  def choose(self, values: Any) -> Any:
+    """For each (context, question, choice, choice, ...) the probabilities of the choices."""
+    return self.answer('choose', values)
+
+  def coreference(self, values: Any) -> Any:
+    """For each record which of two names its pronoun means."""
+    return self.answer('coreference', values)
+
+  def embed(self, values: Any, pooling: str | None = None, normalize: bool | None = None) -> Any:
+    """The vectors of texts as one array [number of texts, D]; NaN where there is none."""
+    return self.answer('embed', values, pooling=pooling, normalize=normalize)
+
+  def states(self, values: Any) -> Any:
+    """For each text or pair the hidden_states.States of all layers."""
+    return self.answer('attention', values)
+
+  def answer(self, task: str, values: Any, **options: Any) -> Any:
+    """Answers values by a task, which may be of a family of your own. Elements of a list that have
+    no answer are counted; InputError if none can be one."""
+    is_frame = frames.is_frame(values)
+    is_list = isinstance(values, Iterable) and not isinstance(values, (str, bytes, dict))
+    if not is_frame and not is_list:
+      raise InputError(
+        f'{task} takes a list of texts, or of pairs, and got a {type(values).__name__}; '
+        'put what is asked in [].'
+      )
+    ask = self.ask(task, **options)
+    if is_frame:
+      unit, records = 'row', ask.of_table(frames.records(values, task), task)
+    else:
+      unit, records = 'element', [_record(ask, value) for value in values]
+      if records and all(isinstance(record, InputError) for record in records):
+        raise InputError(f'{task}: element 0: {records[0]}')
+    replies = list(ask.each(records))
+    lacking = [i for i, (answer, _) in enumerate(replies) if answer is None]
+    if lacking:
+      message = '%s: %d of %d %ss have no answer; the first is %s %d: %s'
+      first = lacking[0]
+      log.warning(message, task, len(lacking), len(replies), unit, unit, first, replies[first][1])
+    if not is_frame:
+      return ask.returned([answer for answer, _ in replies])
+    shown = [{'error': why} if answer is None else ask.shown(answer) for answer, why in replies]
+    return frames.like(values, shown, [] if shown else self._sample(ask))
+
+  def _sample(self, ask):
+    """[the answer to a text], whose columns a table without rows has; [] if there is none."""
+    before = self.counts.copy()
+    ((answer, _),) = ask.each([_record(ask, dict.fromkeys(ask.fields, 'a'))])
+    self.counts = before
+    return [ask.shown(answer)] if answer else []
+
+  # ---- What answers. -----------------------------------------------------------------------------
+
+  @property
+  def default_task(self) -> str:
+    """The default task: the objective's first for which the model has all parts."""
+    for name, prediction in self.family.predictions.items():
+      if self._has_parts(prediction):
+        return name
+    return next(iter(OF_ALL))
+
+  def _has_parts(self, prediction):
+    model = self.config.model  # whose pooler and MLM head may be without parameters
+    needed = set(prediction.parts)
+    if model.pooler == 'none':
+      needed.discard('pooler')
+    if model.mlm_head == 'none' and model.tie_word_embeddings and not model.decoder_bias:
+      needed.discard('mlm')
+    return needed <= self.weights.keys()
+
+  def ask(self, task: str, **options: Any) -> Ask:
+    """The tasks.ask.Ask of a task with these options; InputError if this model cannot do it."""
+    prediction = self.family.predictions.get(task) or OF_ALL.get(task)
+    if not prediction:
+      check_known(task)
+      inside = ''.join(f' (its {x}: tools.convert --{x})' for x in self.family.other_models)
+      raise InputError(
+        f'this model was trained for {self.config.objective!r} and has no '
+        f'{_lacked(task, PREDICTIONS[task])}{inside}.'
+      )
+    if not self._has_parts(prediction):
+      raise InputError(f'the weights of this model came without a {_lacked(task, prediction)}.')
+    given = {}
+    for name, value in options.items():
+      if value is None:
+        continue
+      if name not in prediction.options:
+        known = listed(prediction.options) or 'none'
+        raise InputError(f'{task} has no option {name!r}; its options are: {known}.')
+      prediction.options[name].check(name, value)
+      is_several = isinstance(value, Iterable) and not isinstance(value, str)
+      given[name] = tuple(value) if is_several else value
+    key = (task, *sorted(given.items()))
+    if key not in self._asks:
+      self._asks[key] = prediction.ask(self, **given)
+    return self._asks[key]
+
+  # ---- What an Ask computes with. ----------------------------------------------------------------
 
   @property
   def params(self) -> dict[str, Any]:
@@ -108,59 +282,11 @@ class Model:
   def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
     """Compiles function(weights, ...), which may apply any module to the weights or to parts."""
 
-    def run(*args):
+    def run(*arguments):
       with cpu_kernels.dense(self._turned):
-        return function(*args)
+        return function(*arguments)
 
     return jax.jit(layers.traced_in(self.config.model.dtype, run))
-
-  @property
-  def default_task(self) -> str:
-    """The default task: the objective's first for which the model has all parts."""
-    able = (name for name, x in self.family.predictions.items() if self._has_parts(x))
-    return next(able, next(iter(OF_ALL)))
-
-  def _has_parts(self, prediction):
-    model = self.config.model  # whose pooler and MLM head may be without parameters
-    without = {'pooler'} if model.pooler == 'none' else set()
-    if model.mlm_head == 'none' and model.tie_word_embeddings and not model.decoder_bias:
-      without.add('mlm')
-    return set(prediction.parts) - without <= self.weights.keys()
-
-  def predict(self, values: Any, **options: Any) -> Any:
-    """What the method of the default task returns."""
-    return self._answers(self.default_task, values, **options)
-
-  def ask(self, task: str, **options: Any) -> Ask:
-    """The tasks.ask.Ask of a task with these options; InputError if this model cannot do it."""
-    options = {name: value for name, value in options.items() if value is not None}
-    prediction = self.family.predictions.get(task) or OF_ALL.get(task)
-    taken = inspect.signature(prediction.ask).parameters if prediction else {}
-    takes_all = any(x.kind is x.VAR_KEYWORD for x in taken.values())
-    odd = [name for name in options if name not in taken]
-    if prediction and odd and not takes_all:
-      has = listed(prediction.options) or 'none'
-      raise InputError(f'{task} has no option {odd[0]!r}; its options are: {has}.')
-    for name, option in prediction.options.items() if prediction else ():
-      if name in options:
-        option.check(name, options[name])
-    several = lambda x: isinstance(x, Iterable) and not isinstance(x, str)  # texts, as a list
-    options = {name: tuple(x) if several(x) else x for name, x in options.items()}
-    key = (task, *sorted(options.items()))
-    if key in self._asks:
-      return self._asks[key]
-    if not prediction:
-      known(task)
-    head = f'head for {task!r}; use one that was trained for it'
-    lacks = (prediction or PREDICTIONS[task]).lacks or head
-    if not prediction:
-      inside = ''.join(f' (its {x}: tools.convert --{x})' for x in self.family.other_models)
-      said = f'this model was trained for {self.config.objective!r} and has no {lacks}'
-      raise InputError(f'{said}{inside}.')
-    if not self._has_parts(prediction):
-      raise InputError(f'the weights of this model came without a {lacks}.')
-    model: Any = self  # as the stub describes it
-    return self._asks.setdefault(key, prediction.ask(model, **options))
 
   def outputs(self, function: Callable[..., Any], examples: Any) -> dict[str, Any]:
     """Runs a function made by `compiled` over R rows of Examples: {name: [R, ...]}."""
@@ -170,7 +296,8 @@ class Model:
   def note(self, counts: dict[str, int], read: Iterable[Any]) -> None:
     """Adds to the counts what happened to texts, and the unknown pieces among the ids read."""
     self.counts.update(counts)
-    if unknown := sum(int(np.sum(ids == self.tokenizer.unk_id)) for ids in read):
+    unknown = sum(int(np.sum(ids == self.tokenizer.unk_id)) for ids in read)
+    if unknown:
       self.counts['pieces that are not in the vocabulary ([UNK])'] += unknown
 
   def hidden(self, params: Any, batch: Any) -> jax.Array:
@@ -185,49 +312,10 @@ class Model:
     """The masked-LM head's logits [B, K, V] of hidden states."""
     return models.word_logits(self.objective.model, params, hidden_BKD)
 
-  def __getattr__(self, name: str) -> Callable[..., Any]:
-    """The method of a task; Python calls this when the object has no such attribute."""
-    if name not in (known := vars(self).get('_methods', METHODS)):
-      raise AttributeError(f'{type(self).__name__!r} has no attribute {name!r}')
-    return functools.partial(self._answers, known[name])
 
-  def __dir__(self) -> list[str]:
-    return [*super().__dir__(), *vars(self).get('_methods', METHODS)]
-
-  def _answers(self, task, values, *arguments, **options):
-    """Answers values by a task's method; arguments: its options in order. Elements of a list that
-    have no answer are counted; InputError if none can be one."""
-    is_frame = frames.is_frame(values)
-    if not (is_frame or isinstance(values, Iterable)) or isinstance(values, (str, bytes, dict)):
-      kind = f'{task} takes a list of texts, or of pairs, and got a {type(values).__name__}'
-      raise InputError(f'{kind}; put what is asked in [].')
-    known_options = (self.family.predictions.get(task) or PREDICTIONS[task]).options
-    if len(arguments) > len(known_options):
-      fault = f'{task} got {len(arguments)} values of options, and has {len(known_options)}'
-      raise InputError(f'{fault}; give texts as one list.')
-    ask = self.ask(task, **options, **dict(zip(known_options, arguments)))
-    if is_frame:
-      kind, records = 'row', ask.of_table(frames.records(values, task), task)
-    else:
-      kind, records = 'element', [_record(ask, value) for value in values]
-      if records and all(isinstance(record, InputError) for record in records):
-        raise InputError(f'{task}: element 0: {records[0]}')
-    replies = list(ask.each(records))
-    lacking = [f'{kind} {i}: {why}' for i, (answer, why) in enumerate(replies) if answer is None]
-    if lacking:
-      counts = f'{len(lacking)} of {len(replies)} {kind}s'
-      log.warning('%s: %s have no answer; the first is %s', task, counts, lacking[0])
-    if not is_frame:
-      return ask.returned([answer for answer, _ in replies])
-    shown = [{'error': why} if answer is None else ask.shown(answer) for answer, why in replies]
-    return frames.like(values, shown, [] if shown else self._sample(ask))
-
-  def _sample(self, ask):
-    """[the answer to a text], whose columns a table without rows has; [] if there is none."""
-    before = self.counts.copy()
-    ((answer, _),) = ask.each([_record(ask, dict.fromkeys(ask.fields, 'a'))])
-    self.counts = before
-    return [ask.shown(answer)] if answer else []
+def _lacked(task, prediction):
+  """What a model that cannot do a task lacks, and what to do, as the end of a sentence."""
+  return prediction.lacks or f'head for {task!r}; use one that was trained for it'
 
 
 def _record(ask, value):
@@ -238,7 +326,7 @@ def _record(ask, value):
     return error
 
 
-def _in(dtype, tree):
+def _cast(tree, dtype):
   """A tree of arrays on the host with its matrices cast to a type; biases and scales stay."""
   kind = jnp.dtype(dtype)
   return jax.tree.map(lambda x: np.asarray(x, kind if np.ndim(x) > 1 else None), tree)

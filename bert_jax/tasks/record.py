@@ -56,7 +56,6 @@ class Prediction(NamedTuple):
   ask: type['Ask']
   parts: tuple[str, ...] = ()  # the parts of the parameters that it needs
   lacks: str = ''  # what a model without them lacks, and what to do, as the end of a sentence
-  method: str = ''  # its name in predict.Model; '': the task's name
   options: Mapping[str, Option] = types.MappingProxyType({})  # by argument of `ask`, in order
   array: str = ''  # the key of an answer that is written to an .npy; '': none
 

@@ -1,6 +1,7 @@
 """A model is asked, in Python and on the command line: every task, bad input, streams, shapes."""
 
 import functools
+import inspect
 import io
 import json
 import os
@@ -18,6 +19,7 @@ from small_tables import WORDS, sentence
 from bert_jax import config as c
 from bert_jax.config import InputError
 from bert_jax.predict import Model, __main__, lines, packed_rows
+from bert_jax.predict.model import PREDICTIONS
 from bert_jax.rows.examples import Examples
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.ask import RecordProblems
@@ -74,6 +76,16 @@ def refused(capsys, model, *arguments):
     main(model, *arguments)
   assert stopped.value.code == 2
   return capsys.readouterr().err
+
+
+def test_every_task_has_a_method_with_its_options():
+  """Whose defaults are those of the task: None."""
+  names = {'answer': 'find_answers', 'attention': 'states'}
+  for task, prediction in PREDICTIONS.items():
+    method = getattr(Model, names.get(task, task.replace('-', '_')))
+    options = list(inspect.signature(method).parameters.values())[2:]
+    assert [x.name for x in options] == list(prediction.options), task
+    assert all(x.default is None for x in options), task
 
 
 # ---- the tasks -----------------------------------------------------------------------------------
@@ -245,7 +257,7 @@ def test_answers_lie_in_the_context_as_given(make_model):
   model = make_model('squad', '--config.qa.max_query_length=8', '--config.qa.doc_stride=16')
   context = '  Old RIVER, ' + ' '.join(WORDS * 20)
   asked = [('good market', own) for own in ('the old, RIVER', context)]
-  short, long = model.answer(asked, top_k=3)
+  short, long = model.find_answers(asked, top_k=3)
   for answer, own in ((short, 'the old, RIVER'), (long, context)):
     assert answer['answer'] == answer['nbest'][0]['text']
     assert 1 <= len(answer['nbest']) <= 3

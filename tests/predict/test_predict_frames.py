@@ -29,7 +29,7 @@ CASES = {  # {task: (how its model is made, records)}
   'classify': ('sst2', PLAIN),
   'pair': ('mrpc', PAIRS),
   'tag': ('ner', PLAIN),
-  'answer': ('squad', ASKED),
+  'find_answers': ('squad', ASKED),
   'choose': ('copa', CHOICES),
   'coreference': ('gap', PLACES),
   'fill_mask': ('', [{'text': 'old [MASK] new'}, {'text': '[MASK]'}]),
@@ -66,8 +66,9 @@ def test_each_row_has_the_answer_of_a_line(method, ask):
     [{'date': 7, **record} for record in records], index=[5, 3, 4][: len(records)]
   )
   found = getattr(model, method)(frame)
-  task = {'fill_mask': 'fill-mask', 'next_sentence': 'next-sentence', 'states': 'attention'}
-  expected = as_lines(model.ask(task.get(method, method)), map(json.dumps, records))
+  tasks = {'find_answers': 'answer', 'states': 'attention'}
+  task = tasks.get(method, method.replace('_', '-'))
+  expected = as_lines(model.ask(task), map(json.dumps, records))
   assert list(found.index) == list(frame.index) and 'error' not in found
   assert [plain(row) for row in found.to_dict('records')] == [dict(cells(x)) for x in expected]
   values = [x['text'] if x.keys() == {'text'} else x for x in records]

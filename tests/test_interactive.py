@@ -380,8 +380,7 @@ def test_a_record_of_a_notebook_is_known_as_ours_are(added, run):
   source = trained.load(run.workdir)
   source.config.update(objective='mine', mine=dict(size=4))
   model = bert_jax.interactive.Model(source)
-  assert model.of_mine(['old']) == run.model.classify(['old']) and 'of_mine' in dir(model)
-  assert not hasattr(run.model, 'of_mine')
+  assert model.answer('of-mine', ['old']) == run.model.classify(['old'])
   wider = fields | {'mine.size': Field(0.5, 'a share', allowed='[0, 9]')}
   config.add(dataclasses.replace(mine, fields=wider))  # the cell is run again
   assert config.load(spec, ['--config.mine.size=2.5']).mine.size == 2.5

@@ -124,7 +124,6 @@ class Model:
     length_penalty: float | None = None,
     stop: Sequence[str] | None = None,
     seed: int | None = None,
-    order: str | None = None,
   ) -> Any:
     """For each prompt the text that goes on from it."""
     return self.answer(
@@ -139,7 +138,6 @@ class Model:
       length_penalty=length_penalty,
       stop=stop,
       seed=seed,
-      order=order,
     )
 
   def translate(

@@ -166,7 +166,8 @@ def names_of_families():
 
 def test_families_are_known_by_their_records_only():
   """Outside of tasks/, objectives/ and configs/ nothing writes down the name of a family, as a text
-  or as a block of a config; who wants something of one asks its record."""
+  or as a block of a config; who wants something of one asks its record. A Model
+  alone has a method for each prediction."""
   names = names_of_families()
   for path in Path('bert_jax').rglob('*.py'):
     if path.parts[1] in ('tasks', 'objectives') or path.parts[1:] == ('predict', 'model.py'):

@@ -254,7 +254,7 @@ class Model:
       )
     if not self._has_parts(prediction):
       raise InputError(f'the weights of this model came without a {_lacked(task, prediction)}.')
-    given = {}
+    given: dict[str, Any] = {}
     for name, value in options.items():
       if value is None:
         continue

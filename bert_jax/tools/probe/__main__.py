@@ -58,7 +58,11 @@ def probe(
     'layers': (tagged, 'more sentences of --conllu', probe_layers.linear, args.words, counts),
     'attention': (some, '--conllu or --text', probe_layers.attention),
   }
-  out = {'step': model.step, 'sentences': len(sentences), 'tagged_sentences': len(tagged)}
+  out: dict[str, Any] = {
+    'step': model.step,
+    'sentences': len(sentences),
+    'tagged_sentences': len(tagged),
+  }
   for kind in args.only:
     given, option, function, *more = kinds[kind]
     try:

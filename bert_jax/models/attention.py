@@ -1,6 +1,7 @@
 """Multi-head attention: queries, keys and values, positions, memory, cache and kernel in order.
 
-B batch, T tokens, Tk keys, H heads, d size of a head, D hidden size.
+B batch, T tokens, Tk keys, H heads, h heads of keys (fewer in grouped-query attention), d size of a
+head, D hidden size.
 """
 
 import dataclasses
@@ -49,23 +50,35 @@ class Attention(nn.Module):
       name: layers.dense(config, heads * config.head_size, name, config.attention_bias)
       for name, heads in widths.items()
     }
-    project = lambda name, x: self._heads(dense[name](x))
+
+    def project(name, x):
+      return self._split(dense[name](x))
+
+    def project_for_all(name, x):
+      return self._repeated(project(name, x))
+
     queries_BTD = blocks.queries(x_BTD)
     q_BTHd = project('query', queries_BTD)
-    if stored := cache.stored_context(self):
-      k_BTHd, v_BTHd = stored
+    stored = cache.stored_context(self)
+    if stored:
+      k_BThd, v_BThd = stored
     else:
       keys_BTD = blocks.keys(source_BTD)
-      k_BTHd, v_BTHd = project('key', keys_BTD), project('value', keys_BTD)
+      k_BThd = project('key', keys_BTD)
+      v_BThd = project('value', keys_BTD)
     if positions.turn:
       q_BTHd = positions.turn(q_BTHd, blocks.queries(_positions(x_BTD, tokens)), layer.rotary_theta)
-      k_BTHd = positions.turn(k_BTHd, blocks.keys(_positions(x_BTD, source)), layer.rotary_theta)
-    k_BTHd, v_BTHd, pattern = cache.extended(self, k_BTHd, v_BTHd, pattern, context is not None)
-    bias = positions.bias or (lambda heads, pattern: None)
+      k_BThd = positions.turn(k_BThd, blocks.keys(_positions(x_BTD, source)), layer.rotary_theta)
+    k_BThd, v_BThd, pattern = cache.extended(self, k_BThd, v_BThd, pattern, context is not None)
+    k_BTHd = self._repeated(k_BThd)
+    v_BTHd = self._repeated(v_BThd)
+    bias = positions.bias or _no_bias
     if positions.own_scores:
       own_scores = positions.own_scores(config, self.deterministic, name='relative')
-      q_BTHd, scores = own_scores(q_BTHd, k_BTHd, pattern, project)
-      bias = lambda heads, pattern: scores
+      q_BTHd, scores = own_scores(q_BTHd, k_BTHd, pattern, project_for_all)
+
+      def bias(heads, pattern):
+        return scores
 
     self._show(q_BTHd, k_BTHd, bias, pattern, blocks)
     out_BTHd = self._attended((q_BTHd, k_BTHd, v_BTHd), bias, pattern, blocks)
@@ -74,11 +87,15 @@ class Attention(nn.Module):
     return blocks.rows(output(out_BTQ), x_BTD.shape[0])
 
   @nn.nowrap
-  def _heads(self, x_BTD):
-    """Splits vectors [..., D] among all heads, [..., H, d], of which some may share keys."""
-    H, d = self.config.num_attention_heads, self.config.head_size
-    x_BThd = x_BTD.reshape(*x_BTD.shape[:-1], -1, d)
-    return x_BThd if x_BThd.shape[-2] == H else jnp.repeat(x_BThd, H // x_BThd.shape[-2], axis=-2)
+  def _split(self, x_BTD):
+    """Splits projected vectors [..., h * d] among their h heads, [..., h, d]."""
+    return x_BTD.reshape(*x_BTD.shape[:-1], -1, self.config.head_size)
+
+  @nn.nowrap
+  def _repeated(self, x_BThd):
+    """Keys or values [..., H, d] of all heads: one of h may serve several heads of queries."""
+    copies = self.config.num_attention_heads // x_BThd.shape[-2]
+    return x_BThd if copies == 1 else jnp.repeat(x_BThd, copies, axis=-2)
 
   @nn.nowrap
   def _show(self, q_BTHd, k_BTHd, bias, pattern, blocks):
@@ -103,6 +120,10 @@ class Attention(nn.Module):
 
     rest = pattern, self.make_rng('dropout') if rate else None
     return blocks.attention(attend, pattern)(qkv, rest)
+
+
+def _no_bias(heads, pattern):
+  return None
 
 
 def _positions(x_BTD, tokens):

@@ -6,7 +6,7 @@ B batch, Tq queries, Tk keys (T if they are the same), H heads, d size of a head
 import dataclasses
 import functools
 import math
-from typing import Any
+from typing import Any, cast
 
 import flax.linen as nn
 import jax
@@ -115,14 +115,15 @@ def attend(
   of jax.nn.dot_product_attention; 'splash' is Pallas's kernel for TPUs, which never holds all
   probabilities of a row; without a TPU, or if a length is no multiple of 128, 'xla' runs instead.
   The softmax is float32 in all of them. ValueError for what the kernel cannot do."""
-  if sentence := refusal(
+  sentence = refusal(
     kernel,
     causal=pattern.causal,
     window=pattern.window,
     bias=pattern.bias is not None,
     dropout=rate,
     places=any(x.places is not None for x in (pattern.queries, pattern.keys)),
-  ):
+  )
+  if sentence:
     raise ValueError(sentence)
   if kernel == 'splash' and any(x.shape[1] % 128 for x in qkv):
     kernel = 'xla'
@@ -135,8 +136,10 @@ def attend(
     return softmax_attention(qkv, bias, pattern, key, rate, to_itself)
   if bias is not None:
     bias = jnp.expand_dims(bias, range(4 - bias.ndim))
-  options: Any = dict(mask=sees(pattern)[:, None], implementation=kernel)
-  return jax.nn.dot_product_attention(*qkv, bias, **options)
+  q_BTHd, k_BTHd, v_BTHd = qkv
+  return jax.nn.dot_product_attention(
+    q_BTHd, k_BTHd, v_BTHd, bias, mask=sees(pattern)[:, None], implementation=cast(Any, kernel)
+  )
 
 
 def splash(qkv: QKV, pattern: Pattern, interpret: bool = False) -> Array:
@@ -147,10 +150,17 @@ def splash(qkv: QKV, pattern: Pattern, interpret: bool = False) -> Array:
   from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
   shape = qkv[0].shape[1], qkv[1].shape[1]
-  block_q, block_kv = (next(n for n in (512, 384, 256, 128) if t % n == 0) for t in shape)
-  names = 'block_kv', 'block_kv_compute', 'block_kv_dkv', 'block_kv_dkv_compute', 'block_kv_dq'
-  sizes: Any = dict.fromkeys(names, block_kv)
-  sizes = kernels.BlockSizes(block_q=block_q, block_q_dkv=block_q, block_q_dq=block_q, **sizes)
+  block_q, block_kv = _block_size(shape[0]), _block_size(shape[1])
+  sizes = kernels.BlockSizes(
+    block_q=block_q,
+    block_q_dkv=block_q,
+    block_q_dq=block_q,
+    block_kv=block_kv,
+    block_kv_compute=block_kv,
+    block_kv_dkv=block_kv,
+    block_kv_dkv_compute=block_kv,
+    block_kv_dq=block_kv,
+  )
   window = pattern.window
   if window:
     sides = (window - 1, 0) if pattern.causal else (window // 2, window // 2)
@@ -165,15 +175,23 @@ def splash(qkv: QKV, pattern: Pattern, interpret: bool = False) -> Array:
     out: Any = jax.vmap(kernel)(q, k, v, kernels.SegmentIds(queries_BT, keys_BT))
     return out.swapaxes(1, 2)
 
-  arrays = *qkv, pattern.queries.segment_ids, pattern.keys.segment_ids
+  segments = pattern.queries.segment_ids, pattern.keys.segment_ids
   mesh = jax.sharding.get_abstract_mesh()
   left = {*mesh.axis_names} - {*mesh.manual_axes}
   if not left:
-    return on_a_device(*arrays)
+    return on_a_device(*qkv, *segments)
   heads = nn.logical_to_mesh_axes(('batch', None, 'heads', None))
   rows = nn.logical_to_mesh_axes(('batch', None))
   specs = heads, heads, heads, rows, rows
   by_shard: Any = jax.shard_map(
     on_a_device, in_specs=specs, out_specs=heads, axis_names=left, check_vma=False
   )
-  return by_shard(*arrays)
+  return by_shard(*qkv, *segments)
+
+
+def _block_size(length):
+  """The largest block of splash that divides a length, a multiple of 128."""
+  for size in (512, 384, 256):
+    if length % size == 0:
+      return size
+  return 128

@@ -142,8 +142,16 @@ def _either_forward(one, other, which, qkv, rest):
 
 def _either_backward(one, other, saved, g_BTHd):
   which, qkv, rest = saved
-  gradient_of = lambda attend: lambda g, qkv: jax.vjp(lambda qkv: attend(qkv, rest), qkv)[1](g)
-  return None, *jax.lax.cond(which, gradient_of(one), gradient_of(other), g_BTHd, qkv), None
+
+  def gradient_of(attend):
+    def gradient(g_BTHd, qkv):
+      _, backward = jax.vjp(lambda qkv: attend(qkv, rest), qkv)
+      return backward(g_BTHd)
+
+    return gradient
+
+  (g_qkv,) = jax.lax.cond(which, gradient_of(one), gradient_of(other), g_BTHd, qkv)
+  return None, g_qkv, None
 
 
 either.defvjp(_either_forward, _either_backward)

@@ -74,8 +74,15 @@ def one_token_steps(config: ModelConfig, params: Any) -> tuple[cache.Prefill, ca
 
   def read(config, ids_BT, places_BT, segment_ids_BT, variables):
     variables = {'params': params['encoder']} | variables
-    arrays = ids_BT, jnp.zeros_like(ids_BT), places_BT, segment_ids_BT
-    hidden_BTD, new = Encoder(config).apply(variables, *arrays, causal=True, mutable=['cache'])
+    hidden_BTD, new = Encoder(config).apply(
+      variables,
+      ids_BT,
+      jnp.zeros_like(ids_BT),
+      places_BT,
+      segment_ids_BT,
+      causal=True,
+      mutable=['cache'],
+    )
     return hidden_BTD, new['cache']
 
   return cache.one_token_steps(config, params, read)

@@ -79,12 +79,20 @@ def prefilled(
   `copies` sequences, such as beams, for each prompt. Keys and values of the context are computed
   once, and not in the cache that a beam search reorders at each token."""
   weights = {'params': with_words(params)}
-  copied = lambda x: jnp.repeat(x, copies, axis=0)
+
+  def copied(x):
+    return jnp.repeat(x, copies, axis=0)
 
   def read(config, ids_BT, places_BT, segment_ids_BT, variables):
     tokens = jax.tree.map(copied, context[1]) if variables else context[1]
-    arrays = ids_BT, places_BT, segment_ids_BT, (context[0], tokens)
-    hidden_BTD, new = Decoder(config).apply(weights | variables, *arrays, mutable=['cache'])
+    hidden_BTD, new = Decoder(config).apply(
+      weights | variables,
+      ids_BT,
+      places_BT,
+      segment_ids_BT,
+      (context[0], tokens),
+      mutable=['cache'],
+    )
     return hidden_BTD, new['cache']
 
   def apart(cache):

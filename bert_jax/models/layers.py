@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import flax.linen as nn
 import jax
@@ -46,9 +46,13 @@ def dense(
 ) -> nn.Dense:
   """A matrix product in `config.dtype`, and a bias: [..., n] -> [..., features]."""
   precision = EXACT if config.dtype == 'float32' else None
-  options: Any = {'dtype': config.dtype, 'precision': precision}
   return nn.Dense(
-    features, use_bias=bias, kernel_init=initializer(config, last), name=name, **options
+    features,
+    use_bias=bias,
+    dtype=cast(Any, config.dtype),
+    precision=precision,
+    kernel_init=initializer(config, last),
+    name=name,
   )
 
 

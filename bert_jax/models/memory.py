@@ -35,11 +35,11 @@ class Memory:
 
 
 def before(module: nn.Module, x_BTD: Array, tokens: Tokens) -> tuple[Array, Tokens, Tokens]:
-  """Puts the memory of an attention module before x, and x into the memory. Returns (both [B, M +
-  T, D], the Tokens of x, the Tokens of both); without a memory x, or what is seen in its place, and
-  its Tokens."""
+  """Puts the memory of an attention module before x, and x into the memory. Returns (the
+  vectors of keys [B, M + T, D], the Tokens of queries, the Tokens of keys). Without a memory both
+  Tokens are x's."""""
   if tokens.memory is None:
-    return x_BTD if tokens.seen is None else tokens.seen, tokens, tokens
+    return x_BTD if tokens.keys_from is None else tokens.keys_from, tokens, tokens
   memory, (B, T, D) = tokens.memory, x_BTD.shape
   M = memory.segment_ids.shape[1]
   none_BMD = jnp.zeros((B, M, D), x_BTD.dtype)

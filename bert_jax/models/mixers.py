@@ -45,8 +45,9 @@ class LSTM(Mixer):
     recurrent_2hg = self.param('recurrent', nn.initializers.orthogonal(), (2, h, 4 * h))
     same_BT2 = jnp.stack([_same_segment(tokens.segment_ids, side) for side in (-1, 1)], axis=-1)
 
-    # Turns the backward direction, so that it begins at its first token, and back again.
-    turned = lambda x: jnp.stack([x[:, :, 0], x[:, ::-1, 1]], axis=2)
+    def turned(x):
+      """Turns the backward direction, so that it begins at its first token, and back again."""
+      return jnp.stack([x[:, :, 0], x[:, ::-1, 1]], axis=2)
 
     def step(state, inputs):
       (hidden_B2h, cell_B2h), (gates_B2g, same_B2) = state, inputs

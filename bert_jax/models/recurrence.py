@@ -48,10 +48,15 @@ def encode(
   """Encodes rows with a memory: (hidden states [B, T, D], the memory after them). arrays: the four
   of an Encoder. taken_B: how many tokens of each row enter the memory. rng: for dropout."""
   before = Memory(memory['segment_ids'], taken_B)
-  options: Any = dict(causal=causal, memory=before, deterministic=rng is None, mutable=['memory'])
-  options['rngs'] = {} if rng is None else {'dropout': rng}
-  variables = {'params': params, 'memory': memory['states']}
-  hidden_BTD, after = Encoder(config).apply(variables, *arrays, **options)
+  hidden_BTD, after = Encoder(config).apply(
+    {'params': params, 'memory': memory['states']},
+    *arrays,
+    causal=causal,
+    memory=before,
+    deterministic=rng is None,
+    rngs={} if rng is None else {'dropout': rng},
+    mutable=['memory'],
+  )
   _, ids_BM = before.with_row(before.segment_ids, arrays[3])
   return hidden_BTD, {'segment_ids': ids_BM, 'states': after['memory']}
 

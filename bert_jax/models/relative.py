@@ -121,8 +121,14 @@ class Biases(Distances):
 
   @nn.compact
   def __call__(self) -> Array:
-    shape, init = (self.config.distance_rows, self.config.num_attention_heads), layers.initializer
-    return nn.Embed(*shape, embedding_init=init(self.config), name='biases').embedding
+    config = self.config
+    table = nn.Embed(
+      config.distance_rows,
+      config.num_attention_heads,
+      embedding_init=layers.initializer(config),
+      name='biases',
+    )
+    return table.embedding
 
 
 class RelativeBias(OwnScores):

@@ -19,12 +19,20 @@ def described(cls: type[T]) -> type[T]:
   names = list(cls.__annotations__)
 
   def flatten(value):
-    values = [getattr(value, name) for name in names]
-    constants = tuple(x if _is_number(x) else None for x in values)
-    return [x if c is None else None for x, c in zip(values, constants)], constants
+    leaves, constants = [], []
+    for name in names:
+      x = getattr(value, name)
+      is_number = _is_number(x)
+      leaves.append(None if is_number else x)
+      constants.append(x if is_number else None)
+    return leaves, tuple(constants)
 
   def unflatten(constants, leaves):
-    return cls(*(x if c is None else c for x, c in zip(leaves, constants)))
+    values = list(leaves)
+    for i, constant in enumerate(constants):
+      if constant is not None:
+        values[i] = constant
+    return cls(*values)
 
   jax.tree_util.register_pytree_node(cls, flatten, unflatten)
   return cls
@@ -43,8 +51,8 @@ class Tokens:
   memory: the Memory before the rows (memory.py), or None.
   everywhere: [B, T] bool, global tokens, which windows do not restrict; None: there are none.
   distances: [R, D], vectors of relative distances that all layers share (relative.py), or None.
-  seen: [B, T, D], what attention reads in the place of the tokens' own vectors, which only ask
-  (objectives/mask_decoder.py), or None.
+  keys_from: [B, T, D], the vectors that keys and values are made of, while the tokens' own vectors
+  give the queries only (objectives/mask_decoder.py), or None.
   """
 
   segment_ids: Any
@@ -54,7 +62,7 @@ class Tokens:
   memory: Any = None
   everywhere: Any = None
   distances: Any = None
-  seen: Any = None
+  keys_from: Any = None
 
 
 @described
@@ -118,11 +126,13 @@ def sees(pattern: Pattern) -> Array:
 
 def distance(pattern: Pattern) -> Array:
   """[B or 1, Tq, Tk] int32: by how many places each key is before each query."""
-  queries, keys = (
-    jnp.arange(x.segment_ids.shape[1]) if x.places is None else x.places
-    for x in (pattern.queries, pattern.keys)
-  )
-  return jnp.atleast_2d(queries)[:, :, None] - jnp.atleast_2d(keys)[:, None, :]
+  queries = jnp.atleast_2d(_places(pattern.queries))
+  keys = jnp.atleast_2d(_places(pattern.keys))
+  return queries[:, :, None] - keys[:, None, :]
+
+
+def _places(tokens):
+  return jnp.arange(tokens.segment_ids.shape[1]) if tokens.places is None else tokens.places
 
 
 def is_constant(value: Any, constant: float) -> bool:

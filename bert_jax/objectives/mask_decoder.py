@@ -35,7 +35,7 @@ class MaskDecoder(nn.Module):
     asking_BTD = x_BTD + table(position_ids_BT).astype(x_BTD.dtype)
     # One layer that is applied several times is what shared layers are.
     same = dataclasses.replace(config, share_layers=True, scan_layers=False)
-    tokens = dataclasses.replace(tokens, seen=x_BTD)
+    tokens = dataclasses.replace(tokens, keys_from=x_BTD)
     return run_blocks(same, config.mask_decoder, still, asking_BTD, tokens)
 
 

@@ -108,7 +108,8 @@ def test_decoding_with_a_cache_is_the_full_forward(kind):
     np.testing.assert_allclose(logits, expected[rows, lengths - 1 + n], atol=1e-5)
     logits, cache = step(cache, ids[rows, lengths + n], lengths + n)
   assert len({x.shape for x in jax.tree.leaves(cache)}) == 1
-  assert all(x.shape[0] == 3 and x.shape[-3] == C for x in jax.tree.leaves(cache))
+  for x in jax.tree.leaves(cache):
+    assert x.shape[0] == 3 and x.shape[-3:-1] == (C, config.key_value_heads)
 
 
 def naive(config, params, prompt, tokens):

@@ -52,7 +52,10 @@ def beam_search(
   early_stopping, if there are K. Of `choice`, temperature, top_k and top_p do not apply. Other
   arguments: see sampling.begin."""
   B, K, N = len(logits_BV), beams, max_tokens
-  in_beams = lambda x: jnp.repeat(x, K, axis=0)
+
+  def in_beams(x):
+    return jnp.repeat(x, K, axis=0)
+
   none_BKN, lowest_BK = jnp.full((B, K, N), NONE, jnp.int32), jnp.full((B, K), LOWEST)
   ends = length_penalty, early_stopping
   expand = functools.partial(expanded, choice=choice, length=length, ends=ends)
@@ -63,9 +66,19 @@ def beam_search(
     return expand(state._replace(cache=cache), logits_XV)
 
   cache, seen = jax.tree.map(in_beams, (cache, choice.first_seen(seen_BV)))
-  running = cache, jnp.int32(0), place_B - 1, none_BKN, lowest_BK.at[:, 0].set(0)
-  ended = none_BKN, lowest_BK, jnp.zeros((B, K), bool)
-  state = expand(Beams(*running, *ended, jnp.ones(B, bool), seen), in_beams(logits_BV))
+  start = Beams(
+    cache,
+    count=jnp.int32(0),
+    place=place_B - 1,
+    ids=none_BKN,
+    scores=lowest_BK.at[:, 0].set(0),
+    ended_ids=none_BKN,
+    ended_scores=lowest_BK,
+    has_ended=jnp.zeros((B, K), bool),
+    open=jnp.ones(B, bool),
+    seen=seen,
+  )
+  state = expand(start, in_beams(logits_BV))
   state = lax.while_loop(lambda state: (state.count < N) & state.open.any(), body, state)
   return state.ended_ids[:, 0], state.ended_scores[:, 0]
 

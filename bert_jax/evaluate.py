@@ -107,7 +107,7 @@ def evaluate_on(
     constants = sharding.put(step.constants_of(config, objective), mesh)
     for (name, spec), source in zip(parts, sources.values(), strict=True):
       batches = batches_of(source, config, tokenizer, objective, mesh)
-      inputs = params, carry, batches, constants, 0, objective.shares
+      inputs = params, carry, batches, constants, 0, objective.derived_metrics
       result, answers = evaluation.one_pass(eval_step, *inputs, scores=task.scores)
       evaluation.warn_of_collapse(result, source, answers)
       if answers:

@@ -211,7 +211,7 @@ def make_train_step(
     metrics = terms | {'loss': loss, 'grad_norm': optax.tree.norm(grads)}
     real = batch['segment_ids'] > 0  # no padding; `tokens` becomes the share of such positions
     tokens = Mean(jnp.sum(real, dtype=jnp.float32), jnp.float32(real.size))
-    metrics |= {'update_norm': norm, 'tokens': tokens, 'seen': objective.seen(batch)}
+    metrics |= {'update_norm': norm, 'tokens': tokens, 'seen': objective.counts(batch)}
     if skip:
       finite = jnp.isfinite(loss) & jnp.isfinite(metrics['grad_norm'])
       before = state.params, state.opt_state, state.carry

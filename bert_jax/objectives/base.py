@@ -89,11 +89,11 @@ class Objective(abc.ABC):
     it is. moment: of the training step, or timeline.EVALUATION."""
     return batch
 
-  def seen(self, batch: Batch) -> dict[str, jax.Array]:
+  def counts(self, batch: Batch) -> dict[str, jax.Array]:
     """Counts of a batch, which a run adds up over its steps. Default: tokens."""
     return {'seen_tokens': jnp.sum(batch['segment_ids'] > 0, dtype=jnp.float32)}
 
-  def shares(self, sums: Mapping[str, Mean]) -> dict[str, Mean]:
+  def derived_metrics(self, sums: Mapping[str, Mean]) -> dict[str, Mean]:
     """Further metrics, computed on the host from the sums over some steps or an evaluation.
     sums: {name: Mean} of the terms and of `tokens`, the real ones. Default: none."""
     return {}

@@ -57,7 +57,7 @@ def checked_terms(objective: Any, before: Any, pair: Any) -> tuple[dict[str, Mea
 
 def check_metrics(objective: Any, terms: dict[str, Mean]) -> None:
   """InputError if an objective names a metric that neither `terms` nor `shares` computes."""
-  computed = {*terms, *objective.shares(dict.fromkeys((*terms, 'tokens'), Mean(0.0, 0.0)))}
+  computed = {*terms, *objective.derived_metrics(dict.fromkeys((*terms, 'tokens'), Mean(0.0, 0.0)))}
   if unknown := [name for name in objective.metrics if name not in computed]:
     fault = f'{type(objective).__name__}.metrics names {" and ".join(unknown)}'
     raise InputError(f'{fault}, which nothing computes; return it from terms, or leave it out.')

@@ -90,8 +90,8 @@ class LanguageModel(MlmNsp):
   def eval_carry(self, batch_size: int) -> Any:
     return self.carry(batch_size, self.eval_memory)
 
-  def shares(self, sums: Mapping[str, Mean]) -> dict[str, Mean]:
-    out = super().shares(sums) if 'mlm' in sums else {}
+  def derived_metrics(self, sums: Mapping[str, Mean]) -> dict[str, Mean]:
+    out = super().derived_metrics(sums) if 'mlm' in sums else {}
     if 'lm' in sums:
       weight = sums['lm'].weight
       out['perplexity'] = Mean(np.exp(np.minimum(sums['lm'].value, 700.0)) * weight, weight)

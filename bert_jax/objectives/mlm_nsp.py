@@ -139,13 +139,13 @@ class MlmNsp(Objective):
       for k, name in enumerate(self.languages)
     }
 
-  def seen(self, batch: Batch) -> dict[str, jax.Array]:
+  def counts(self, batch: Batch) -> dict[str, jax.Array]:
     tokens_B = jnp.sum(batch['segment_ids'] > 0, axis=1, dtype=jnp.float32)
-    return super().seen(batch) | {
+    return super().counts(batch) | {
       f'seen_tokens_{name}': jnp.sum(tokens_B * (batch['language'] == k))
       for k, name in enumerate(self.languages)
     }
 
-  def shares(self, sums: Mapping[str, Mean]) -> dict[str, Mean]:
+  def derived_metrics(self, sums: Mapping[str, Mean]) -> dict[str, Mean]:
     # The share of all tokens, [CLS] and [SEP] too, as masking.masked_lm_prob is.
     return {'masked': Mean(sums['mlm'].weight, sums['tokens'].total)}

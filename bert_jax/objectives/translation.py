@@ -70,9 +70,9 @@ class Translation(ExampleRows):
       limits['target_position_ids'] = limits['position_ids']
     return limits
 
-  def seen(self, batch: Batch) -> dict[str, jax.Array]:
+  def counts(self, batch: Batch) -> dict[str, jax.Array]:
     target = jnp.sum(batch['target_segment_ids'] > 0, dtype=jnp.float32)
-    return super().seen(batch) | {'seen_target_tokens': target}
+    return super().counts(batch) | {'seen_target_tokens': target}
 
   def init(self, rng: jax.Array) -> Params:
     towers_key, head_key = jax.random.split(rng)

@@ -122,7 +122,7 @@ class Logger:
     run, tally = self.run, self.run.tally
     baselines, log_every = self._baselines(), run.inputs.log_every
     window, tally.window = tally.window, {}
-    window |= run.inputs.objective.shares(window) if window else {}
+    window |= run.inputs.objective.derived_metrics(window) if window else {}
     values, tokens, few = metrics.values(window, baselines), 0.0, ''
     if window:  # else all its steps were skipped. A part may be from before the run was stopped.
       tokens = float(window['tokens'].total) * run.clock.steps / float(window['loss'].weight)

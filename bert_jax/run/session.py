@@ -120,7 +120,7 @@ class Evaluator:
         ends = lambda: run.watch.ask().ends
         rows = '' if count else f' all {len(batches.source):,} rows'
         self.at.progress.busy(f'evaluating{rows}')
-        also = inputs.objective.shares, ends, TASKS[config.objective].scores
+        also = inputs.objective.derived_metrics, ends, TASKS[config.objective].scores
         results[kind], answers = evaluation.one_pass(*what, *also)
     run.results = results.get('whole', results['eval'])
     for kind, result in results.items():

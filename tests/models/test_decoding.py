@@ -23,7 +23,7 @@ from bert_jax.models.tokens import Tokens
 KINDS = {
   'learned': dict(position_embeddings='learned'),
   'rotary': dict(position_embeddings='rotary', norm_placement='pre'),
-  'alibi': dict(position_embeddings='alibi', feed_forward='glu'),
+  'alibi': dict(position_embeddings='alibi', feed_forward='glu', num_key_value_heads=1),
   'disentangled': dict(position_embeddings='disentangled', max_relative_positions=5),
   'relative_bias': dict(position_embeddings='relative_bias', max_relative_positions=7)
   | dict(position_buckets=6),
@@ -33,7 +33,9 @@ KINDS = {
 MORE = [x for x, kind in POSITIONS.items() if any(kind[1:]) and x not in KINDS]
 KINDS |= {x: dict(position_embeddings=x) for x in MORE}
 KINDS = {kind: fields | dict(num_hidden_layers=1) for kind, fields in KINDS.items()}
-KINDS['windows'] = dict(attention_window=3, global_attention_every=2, scan_layers=True)
+KINDS['windows'] = dict(
+  attention_window=3, global_attention_every=2, scan_layers=True, num_key_value_heads=1
+)
 KINDS['shared'] = dict(share_layers=True, mlm_head='none')
 
 

@@ -165,7 +165,7 @@ def test_the_causal_loss_is_that_of_each_next_token_of_its_document():
   assert len(at) == 5 * (5 + 6) + 15 == terms['lm'].weight
   expected = -logs[rows_of, at, ids[rows_of, at + 1]].sum()
   np.testing.assert_allclose(terms['lm'].total, expected, rtol=1e-5)
-  shares = objective.shares(jax.device_get(terms) | {'tokens': Mean(1.0, 1.0)})
+  shares = objective.derived_metrics(jax.device_get(terms) | {'tokens': Mean(1.0, 1.0)})
   np.testing.assert_allclose(shares['perplexity'].value, math.exp(terms['lm'].value), rtol=1e-5)
 
 

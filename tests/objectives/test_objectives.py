@@ -89,7 +89,7 @@ def test_the_loss_of_each_language_is_that_of_its_rows():
   assert both['mlm_alike'].total == (answers == answers[0]).sum() - 1
   assert both['mlm_alike'].weight == len(answers) - 1
   assert 'mlm_alike' not in jax.eval_shape(lambda: objective.terms(params, batch, None, True)[0])
-  seen = objective.seen(batch | {'segment_ids': batch['segment_ids'].at[1, 2:].set(0)})
+  seen = objective.counts(batch | {'segment_ids': batch['segment_ids'].at[1, 2:].set(0)})
   assert seen == dict(seen_tokens=26, seen_tokens_a=16, seen_tokens_b=10)
 
 

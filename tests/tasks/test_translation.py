@@ -395,6 +395,6 @@ def test_counts_of_tokens_are_of_both_sides(words, vocab, tokenizer):
   objective = task.objective(given, tokenizer)
   source = task.sources(given, tokenizer, ('train',))['train']
   batch = {k: np.stack([source[i][k] for i in range(2)]) for k in objective.spec(2)}
-  seen = jax.device_get(objective.seen(batch))
+  seen = jax.device_get(objective.counts(batch))
   assert seen['seen_tokens'] == (batch['segment_ids'] > 0).sum()
   assert seen['seen_target_tokens'] == (batch['target_segment_ids'] > 0).sum()

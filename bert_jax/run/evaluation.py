@@ -44,7 +44,8 @@ def one_pass(
   scores: Mapping[str, Callable[[list[dict]], float]] | None = None,
 ) -> tuple[dict[str, float], list[dict[str, Any]]]:
   """Evaluates a split: (its metrics, the answers of a Scored source, else []).
-  carry: of the first batch. count: of Batches.part. shares: Objective.derived_metrics. A model that gives
+  carry: of the first batch. count: of Batches.part. shares: the derived_metrics of the
+  objective. A model that gives
   one answer to everything gets the metric `constant`, 1. ends: asked before each batch whether to
   break off, which raises Interrupted. scores: Family.scores. Of several processes the first one
   alone has the answers and scores them, and tells the others the scores."""

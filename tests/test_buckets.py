@@ -37,7 +37,6 @@ from bert_jax.convert import hub
 from bert_jax.corpus import blocks, prepared
 from bert_jax.errors import InputError, farewell
 from bert_jax.predict.__main__ import check_output
-from bert_jax.rows import prepared_examples
 from bert_jax.run import setup, trackers
 from bert_jax.run.inputs import read_inputs
 from bert_jax.text import documents as text
@@ -480,33 +479,6 @@ def test_a_corpus_is_prepared_into_a_bucket_and_read_from_there(bucket, words, t
   read = [prepare.prepared.load(folder, tokenizer) for folder in (disk, there)]
   same = [[piece[0].tolist() for piece in map(x.corpus.read, range(9))] for x in read]
   assert same[0] == same[1] and read[0].corpus.fingerprint == read[1].corpus.fingerprint
-
-
-def test_examples_are_prepared_into_a_bucket_and_read_from_there(bucket, words, tmp_path):
-  tokenizer = tokenizers.load(words / 'vocab.txt')
-  rng = np.random.default_rng(0)
-  texts = [[rng.integers(5, 18, 1 + n % 4, np.int32)] for n in range(9)]
-  for folder in (tmp_path / 'E', bucket, bucket):  # the second time as after a kill
-    writer = prepared_examples.Writer(folder, tokenizer)
-    writer.add(texts[:5])
-    if folder == bucket:
-      assert not files.exists(bucket)
-    writer.add(texts[5:])
-    writer.close({'labels': ['a']}, [np.arange(9, dtype=np.int32)])
-    read = prepared_examples.Prepared(str(folder))
-    assert [read.texts(n)[0].tolist() for n in range(9)] == [x[0].tolist() for x in texts]
-    there = files.names(folder)
-    buckets.remove_tree(folder) if folder == bucket else None
-    assert there == sorted(files.names(tmp_path / 'E'))
-
-
-def test_examples_whose_upload_was_cut_off_are_written_anew(fake):
-  """Whatever of them came first."""
-  for there in ('checksums.npy', 'ends.npy', 'ids.bin'):
-    files.write_whole(fake / there / there, 'x')
-    assert prepared_examples.unfinished(fake / there) == [fake / there / there]
-  files.write_whole(fake / 'other' / 'labels.npy', 'x')
-  assert prepared_examples.unfinished(fake / 'other') == []
 
 
 def test_answers_go_to_another_file_that_can_be_written(fake, monkeypatch):

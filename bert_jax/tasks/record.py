@@ -9,7 +9,6 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bert_jax.errors import InputError, quoted
-from bert_jax.files import Path
 from bert_jax.metrics import LOSSES, Level, LossLevel
 
 if TYPE_CHECKING:
@@ -134,8 +133,6 @@ class Family:
   # families read files of labelled examples (labelled.py).
   reads_corpus: bool = False
   plain_baseline: PlainBaseline | None = None
-  # (config, tokenizer, folder) -> facts of the training examples; writes them there as ids.
-  prepare: Callable[['ConfigDict', 'Tokenizer', 'Path'], dict] | None = None
 
   # Its own config fields. A rule is (what must hold, the sentence if not). rules_to_begin are for
   # new runs; runs of earlier versions may break them.

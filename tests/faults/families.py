@@ -45,7 +45,7 @@ FAMILIES = {
   'denoising': ('denoising', BART),
   'translation': ('translation', BART),
   'pairs': ('labels of pairs', ''),
-  'examples': ('labels of pairs', f'data.train=E {PAIRS}'),
+  'examples': ('labels of pairs', f'data.train=texts/pairs.tsv {PAIRS}'),
   'labels': ('several labels, unrolled', ''),
   'number': ('a number', ''),
   'tags': ('tags', ''),
@@ -55,7 +55,7 @@ FAMILIES = {
   'coreference': ('coreference', ''),
 }
 OTHERS = {'memory', 'teacher', 'diffusion', 'coreference'}  # which have no folder that others read
-# What makes the folders that a run reads: a teacher, a prepared corpus, prepared examples.
+# What makes the folders that a run reads: a teacher, a prepared corpus.
 PREPARE = 'prepare', '--input', 'texts/corpus.txt', '--vocab', 'texts', '--processes', '1', '--out'
 convert = lambda folder, to='hf:OUT': ('convert', '--from', folder, '--to', to)
 
@@ -94,14 +94,7 @@ def tolerance(family):
 def before(family):
   """The commands that make what the runs of a family read."""
   made = {'blocks': (*PREPARE, 'D'), 'teacher': train_command('mlm_nsp', 'T')}
-  made['examples'] = examples_command('E')
   return [made[family]] if family in made else []
-
-
-def examples_command(out):
-  _, spec, *_ = train_command('examples', '')
-  named = (f'--config.{x}' for x in f'data.train=texts/pairs.tsv {PAIRS}'.split())
-  return 'prepare_examples', spec, *named, '--vocab', 'texts', '--out', out
 
 
 def tools(family):
@@ -109,7 +102,6 @@ def tools(family):
   out = {'evaluate': ('evaluate', '--workdir', 'W', '--out', 'OUT')}
   out |= {} if family in OTHERS else {'convert': convert('W')}
   out |= {'prepare': (*PREPARE, 'OUT')} if family in ('mlm_nsp', 'blocks') else {}
-  out |= {'prepare_examples': examples_command('OUT')} if family == 'examples' else {}
   return {k: x for k, x in out.items() if k != 'evaluate' or family in ('tags', 'answers')}
 
 
@@ -141,7 +133,7 @@ def subjects(family):
     of_released = {'train': begin, 'predict': predict('H'), 'convert': convert('H')}
     out['released folder'] = Subject('H', of_released)
   of_data = {'train': train, 'evaluate': evaluate}
-  for folder, name in (('D', 'blocks'), ('E', 'examples'), ('T', 'teacher')):
+  for folder, name in (('D', 'blocks'), ('T', 'teacher')):
     if name == family:
       out[f'folder of {name}'] = Subject(folder, of_data, copies=('S',))
   if family == 'mlm_nsp':

@@ -29,7 +29,7 @@ from bert_jax.corpus import blocks
 from bert_jax.predict import __main__ as predict
 from bert_jax.run import evaluation, setup
 from bert_jax.run.speed import MEASURED
-from bert_jax.tools import convert, prepare_examples
+from bert_jax.tools import convert
 from bert_jax.tools.prepare import __main__ as prepare
 from bert_jax.tools.report import __main__ as report
 from bert_jax.tools.sweep import __main__ as sweep
@@ -41,7 +41,7 @@ LONGEST = 1500  # characters of a sentence
 LOST_SECONDS = 10  # after which a process of two counts as lost here
 BLOCK = 128, 2  # the least tokens and documents of a block of a prepared corpus
 PROGRAMS = {'train': train, 'evaluate': evaluate, 'predict': predict, 'convert': convert}
-PROGRAMS |= {'prepare': prepare, 'prepare_examples': prepare_examples}
+PROGRAMS |= {'prepare': prepare}
 PROGRAMS |= {'report': report, 'sweep': sweep}
 all_of = lambda state: (state.params, state.opt_state, state.carry)
 # What a run does while each of these functions runs; the innermost counts.

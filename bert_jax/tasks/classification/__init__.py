@@ -9,7 +9,7 @@ from bert_jax.errors import InputError, listed, quoted
 from bert_jax.field import Field, affecting, pairs_with_positive_numbers
 from bert_jax.tasks import labelled, remarks, teaching
 from bert_jax.tasks.ask import OfHead, texts_in
-from bert_jax.tasks.classification import label_sets, linear, prepared, task
+from bert_jax.tasks.classification import label_sets, linear, task
 from bert_jax.tasks.classification.reading import Example
 from bert_jax.tasks.classification.task import Texts
 from bert_jax.tasks.record import Card, Head, PlainBaseline, Prediction, Released
@@ -67,8 +67,7 @@ def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
   advice = 'leave table.labels and table.class_weights empty and table.multi_label false'
   has_labels = table.labels or table.multi_label or weights
   yield not (table.regression and has_labels), f'table.regression has no label set; {advice}.'
-  holds = table.ends or (config.model.causal and not task.is_prepared(config.data.train))
-  yield holds, 'table.ends=false is for causal models, on tables that are not prepared; leave it.'
+  yield table.ends or config.model.causal, 'table.ends=false is for causal models; leave it.'
   odd = f"table.class_weights is {quoted(weights)}; write ((label, weight), ...) or ('balanced',)."
   yield weights == ('balanced',) or pairs_with_positive_numbers(weights), odd
   none, lm = not table.lm_weight, f'table.lm_weight is {table.lm_weight}'
@@ -243,5 +242,4 @@ CLASSIFICATION = labelled.family(
   cuts=lambda config: 'left' if config.table.long_texts == 'tail' else 'right',
   card=card,
   plain_baseline=PlainBaseline('TF-IDF + linear SVM', BASELINE_FIELDS, linear.metrics),
-  prepare=prepared.prepare,
 )

@@ -9,16 +9,12 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from bert_jax.errors import InputError
-from bert_jax.rows.prepared_examples import is_prepared
 from bert_jax.tasks.classification import task
 from bert_jax.tokenizers import Tokenizer
 
 
 def metrics(config: ConfigDict, tokenizer: Tokenizer) -> dict[str, float]:
   """Trains the linear SVM on data.train and returns its metrics on data.eval."""
-  if is_prepared(config.data.train):
-    fault = f'data.train={config.data.train} is prepared, and a TF-IDF needs the texts'
-    raise InputError(f'{fault}; leave out --svm.')
   sources = task.sources(config, tokenizer)
   return svm_scores(config, sources['train'], sources['eval'])
 

@@ -23,10 +23,9 @@ from scipy.special import expit
 from bert_jax.errors import InputError, listed, log, quoted
 from bert_jax.objectives.classification import Classification
 from bert_jax.rows.examples import by_example
-from bert_jax.rows.prepared_examples import Prepared, is_prepared
 from bert_jax.rows.windows import cut
 from bert_jax.tasks import labelled
-from bert_jax.tasks.classification import label_sets, prepared
+from bert_jax.tasks.classification import label_sets
 from bert_jax.tasks.classification.label_sets import names
 from bert_jax.tasks.classification.reading import Example, read, with_separator
 from bert_jax.tasks.faulty_records import Problems
@@ -36,8 +35,6 @@ from bert_jax.tokenizers import Tokenizer
 
 def resolve(config: ConfigDict) -> ConfigDict:
   """Fills in table.labels (the labels of the training data, sorted) and balanced class weights."""
-  if is_prepared(config.data.train):
-    return prepared.resolve(config, Prepared(config.data.train))
   config = with_separator(config).copy_and_resolve_references()
   table = config.table
   if not config.data.train and (config.data.eval or table.labels or table.regression):
@@ -63,9 +60,8 @@ def resolve(config: ConfigDict) -> ConfigDict:
 
 
 def texts(config: ConfigDict) -> Iterator[str]:
-  if not is_prepared(config.data.train):
-    for example in read(config, 'train', Problems.of(config, 'train')):
-      yield from example.texts
+  for example in read(config, 'train', Problems.of(config, 'train')):
+    yield from example.texts
 
 
 def objective(config: ConfigDict, tokenizer: Tokenizer, kind: type = Classification) -> Any:
@@ -190,14 +186,8 @@ class Texts(Scored):
 
 
 def rows(config: ConfigDict, tokenizer: Tokenizer, split: str, problems: Problems) -> Any:
-  if not is_prepared(config.data[split]):
-    examples = problems.chosen(list(read(config, split, problems)), config.task.train_examples)
-    out = Texts(config, tokenizer, examples, problems)
-  elif split == 'train':
-    out = prepared.Texts(config, tokenizer, Prepared(config.data.train), problems)
-  else:
-    fault = f'data.eval={config.data.eval} is prepared, and answers need the texts'
-    raise InputError(f'{fault}; name the table.')
+  examples = problems.chosen(list(read(config, split, problems)), config.task.train_examples)
+  out = Texts(config, tokenizer, examples, problems)
   if split == 'train':
     label_sets.log_counts(config, out)
   elif positive := label_sets.positive(config.table):

@@ -125,7 +125,6 @@ def _source(config, tokenizer):
     log.warning('%s: the run was trained on this; see how it does on other texts.', named)
   task = TASKS[config.objective]
   sources = task.sources(config, tokenizer, ('eval',))
-  task.check_sources(sources, '')
   return sources.get('eval'), bool(copies)
 
 

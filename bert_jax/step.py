@@ -11,11 +11,10 @@ import optax
 from ml_collections import ConfigDict
 
 from bert_jax import gradients, models, optim, sharding
-from bert_jax.errors import log
+from bert_jax.errors import InputError, log
 from bert_jax.gradients import Gradient, zeros
 from bert_jax.metrics import Mean
 from bert_jax.models import layers
-from bert_jax.objectives import check
 from bert_jax.objectives.base import Objective
 from bert_jax.timeline import EVALUATION, Moment, Timeline
 
@@ -96,7 +95,11 @@ def program(
 ) -> Program:
   """Makes the Program of a run on a mesh. Call it outside of jax.set_mesh(mesh) if its devices are
   only described; lower the Program inside, and inside sharding.activation_rules()."""
-  check.check(objective, config)
+  if config.optimizer.accumulation > 1 and objective.carry(config.batch_size):
+    raise InputError(
+      f'objective {config.objective} carries something from step to step, which does not go with '
+      f'optimizer.accumulation={config.optimizer.accumulation}; set it to 1.'
+    )
   constants = constants_of(config, objective)
   params = jax.eval_shape(objective.init, constants.train_key)
 
@@ -173,8 +176,7 @@ def make_train_step(
       batch = objective.prepare(batch, corrupt_key, moment)
 
     def terms_of(params, batch, rng, carry, fixed):
-      pair = objective.terms(params, batch, rng, True, carry, fixed)
-      return check.checked_terms(objective, carry, pair)
+      return objective.terms(params, batch, rng, True, carry, fixed)
 
     whole = None
     if accumulation > 1 or by_device:
@@ -240,10 +242,7 @@ def make_eval_step(objective: Objective) -> Callable[..., tuple[dict[str, Mean],
     # No batch has the number 2**32 - 1, so these keys differ from the keys of the corruption.
     key = jax.random.fold_in(jax.random.fold_in(constants.eval_key, 2**32 - 1), index)
     outputs = objective.predict(params, batch)
-    pair = objective.terms(params, batch, key, False, carry, constants.fixed)
-    terms, carry = check.checked_terms(objective, carry, pair)
-    if not outputs:  # else a scorer computes metrics too
-      check.check_metrics(objective, terms)
+    terms, carry = objective.terms(params, batch, key, False, carry, constants.fixed)
     return terms, outputs, carry
 
   return eval_step

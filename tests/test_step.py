@@ -201,55 +201,8 @@ def test_an_evaluation_passes_its_carry_on_and_draws_alike_each_time():
 BOTH = pytest.mark.parametrize('lower', ['lower', 'lower_evaluation'])
 
 
-@BOTH
-@pytest.mark.parametrize(
-  'change, said',
-  [
-    (lambda x: {'mean': x.astype(jnp.float16)}, "{'mean': 'float16[8]'}"),
-    (lambda x: {'mean': x[:, None]}, "{'mean': 'float32[8, 1]'}"),
-    (lambda x: {'means': x}, "{'means': 'float32[8]'}"),
-    (lambda x: None, 'None'),
-  ],
-  ids=['type', 'shape', 'name', 'forgotten'],
-)
-def test_a_carry_has_the_form_that_was_said(change, said, lower):
-  class Other(toys.Running):
-    def terms(self, *args):
-      terms, carry = super().terms(*args)
-      return terms, change(carry['mean'])
-
-  words = f"Other.terms returns the carry {said}; return {{'mean': 'float32[8]'}}, as Other.carry"
-  with pytest.raises(InputError, match=re.escape(words)):
-    getattr(toy_program(Other()), lower)()
-
-
-@BOTH
-def test_terms_are_a_pair_with_each_term_of_the_loss(lower):
-  class Other(toys.Running):
-    loss_weights = {'running': 1.0, 'walking': 0.5}
-
-  with pytest.raises(InputError, match='Other.terms returns no walking, see its loss_weights'):
-    getattr(toy_program(Other()), lower)()
-
-  class More(toys.Running):
-    def terms(self, *given):
-      terms, _ = super().terms(*given)
-      return terms | {'more': terms['running']}  # two names, which would unpack as a pair
-
-  with pytest.raises(InputError, match=r'More.terms returns no pair; return \(terms, carry\)'):
-    getattr(toy_program(More()), lower)()
-
-
-def test_an_objective_that_is_not_whole_says_what_it_lacks():
-  class Part(base.Objective):
-    metrics = ('x',)
-
-    def spec(self, batch_size):
-      return {}
-
-  with pytest.raises(InputError, match='Part has no init and no loss_weights and no terms; add'):
-    Part()
-  with pytest.raises(InputError, match='carries something .* optimizer.accumulation=2; set it to'):
+def test_a_carry_is_not_split_into_microbatches():
+  with pytest.raises(InputError, match='optimizer.accumulation=2; set it to'):
     toy_program(toys.Running(), 'optimizer.accumulation=2')
 
 

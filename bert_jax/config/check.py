@@ -42,8 +42,7 @@ def objectives(reads_corpus: bool) -> tuple[str, ...]:
 
 def add(record: Family) -> str:
   """Makes a record from outside of this package known, in place of an earlier one of its name, and
-  returns the name. InputError: it is not whole, or has the name of a family of this package."""
-  record.check_whole()
+  returns the name. InputError: it has the name of a family of this package."""
   if record.name in OURS:
     advice = 'give the record another, dataclasses.replace(RECORD, name=...)'
     raise InputError(f'{record.name!r} is the name of a family of this package; {advice}.')
@@ -95,7 +94,6 @@ def check(config: ConfigDict) -> ConfigDict:
   for name, field in SHARED.items():
     _check_field(config, values, name, field)
   task = TASKS[config.objective]
-  task.check_whole()
   known = fields(task.name)
   for name in (name for name in values if name not in known):
     raise InputError(f'config.{name} means nothing to objective {task.name!r}; remove it.')

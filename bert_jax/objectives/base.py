@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from bert_jax import models
 from bert_jax.metrics import Mean
 from bert_jax.models import flops
-from bert_jax.objectives import check
 from bert_jax.timeline import Moment
 
 Batch = Mapping[str, jax.Array]
@@ -26,10 +25,6 @@ class Objective(abc.ABC):
   labels: tuple[str, ...] = ()  # the classes of its classifier, in the order of their numbers
   rows_meet: ClassVar[bool] = False  # see `terms`
   answer_fields: ClassVar[tuple[str, ...]] = ()  # attributes that shape its answers
-
-  def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-    check.check_class(cls)
-    return super().__new__(cls)
 
   @property
   @abc.abstractmethod

@@ -97,10 +97,8 @@ def read_inputs(config: ConfigDict, workdir: Path, set_by_user: Collection[str] 
   tokenizer = run_tokenizer.load_or_train(config, folder, lambda: task.texts(config))
   lesson = teacher.lesson(config, task.objective(config, tokenizer), tokenizer)
   sources = task.sources(config, tokenizer)
-  task.check_sources(sources)
   config = initialization.with_prior(config, sources['train'])
   objective = lesson(task.objective(config, tokenizer))
-  task.check_metrics(config, objective)
   if config.checkpoint.best_metric not in ('', *objective.metrics, *task.scores):
     known = ', '.join((*objective.metrics, *task.scores))
     raise InputError(f'checkpoint.best_metric is not among the metrics of this objective: {known}.')

@@ -1,7 +1,6 @@
 """The record of a task family: all that the rest of the package needs to know about it."""
 
 import dataclasses
-import inspect
 import math
 import types
 from collections.abc import Callable, Iterable, Mapping
@@ -9,7 +8,6 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bert_jax.errors import InputError, quoted
-from bert_jax.metrics import LOSSES, Level, LossLevel
 
 if TYPE_CHECKING:
   from ml_collections import ConfigDict
@@ -19,9 +17,6 @@ if TYPE_CHECKING:
   from bert_jax.tasks.ask import Ask
   from bert_jax.tasks.teaching import Lesson, Teacher
   from bert_jax.tokenizers import Tokenizer
-
-
-MISSING: Any = None  # stands for what every record gives; check_whole names it
 
 
 class Option(NamedTuple):
@@ -125,8 +120,8 @@ class Family:
   # without the data, where only sizes matter.
   resolve: Callable[['ConfigDict'], 'ConfigDict'] = lambda config: config
   stand_in: Callable[['ConfigDict'], 'ConfigDict'] = lambda config: config
-  texts: Callable[['ConfigDict'], Any] = MISSING  # texts on which a vocabulary is trained
-  sources: Callable[..., dict[str, 'Source']] = MISSING  # (config, tokenizer, splits) -> their rows
+  texts: Callable[['ConfigDict'], Any]  # texts on which a vocabulary is trained
+  sources: Callable[..., dict[str, 'Source']]  # (config, tokenizer, splits) -> their rows
   # Warnings about data and settings that do not go well together, shown before the first step.
   remarks: Callable[['ConfigDict', 'Tokenizer', dict], list] = lambda config, tokenizer, sources: []
   # Whether it is trained on documents, some of which are held out if data.eval is empty. Other
@@ -148,7 +143,7 @@ class Family:
   rows_follow: bool = False  # whether a row continues the text of the previous row (memory)
 
   # Its model.
-  objective: Callable[['ConfigDict', 'Tokenizer'], 'Objective'] = MISSING
+  objective: Callable[['ConfigDict', 'Tokenizer'], 'Objective']
   microbatches: Callable[['ConfigDict'], int] = lambda config: 1  # in which its loss splits a batch
   # The numbers of attention heads of its further towers, {name in messages: number}.
   heads_besides: Callable[['ConfigDict'], dict[str, int]] = lambda config: {}
@@ -174,7 +169,7 @@ class Family:
 
   # How it is judged: by main_metric, if the config names no other (NAME_accuracy is the share of
   # right examples). judged_under: what an evaluation depends on beside data and weights.
-  main_metric: Callable[['ConfigDict'], str] = MISSING
+  main_metric: Callable[['ConfigDict'], str]
   judged_under: Callable[['ConfigDict'], dict[str, Any]] = lambda config: {}
   # {name: a further score of an evaluation, of its answers with gold (labelled.Scored.answers)}.
   scores: Mapping[str, Callable[[list[dict]], float]] = dataclasses.field(default_factory=dict)
@@ -199,58 +194,6 @@ class Family:
     """The most tokens of an example, special ones included; 0: its rows are no examples."""
     block, _, field = self.limit_field.partition('.')
     return (config[block][field] or config.data.seq_length) if field else 0
-
-  def check_whole(self) -> None:
-    """InputError if the record lacks what every run needs, or names something that does not exist:
-    the field of a setting, the argument of an option."""
-    required = 'texts', 'objective', 'sources', 'main_metric', 'resolve', 'rules', 'from_released'
-    lacks = [name for name in required if not callable(getattr(self, name))]
-    heads = [head for head in self.heads if isinstance(head, Head)]
-    lacks += [f'Head where it says {head!r}' for head in self.heads if head not in heads]
-    fields = [self.limit_field, self.begin, *self.vector, *self.training_fields]
-    fields += [field for head in heads for field in head.training_only.values()]
-    lacks += [f'field {x!r}, which it names' for x in fields if x and x not in self.fields]
-    lacks += [f'function as its score {k!r}' for k, x in self.scores.items() if not callable(x)]
-    for name, asked in self.predictions.items():
-      if not isinstance(asked, Prediction):
-        lacks.append(f'Prediction {name!r}')
-        continue
-      odd = asked.options.keys() - inspect.signature(asked.ask.__init__).parameters.keys()
-      lacks += [f'argument {x!r} of {asked.ask.__name__}, an option of {name!r}' for x in odd]
-    if lacks:
-      fault = f'the record of objective {self.name!r} has no {" and no ".join(lacks)}'
-      raise InputError(f'{fault}; add it where the record is made, see bert_jax/tasks/record.py.')
-
-  def check_sources(self, sources: Any, needed: str = 'train') -> None:
-    """InputError unless `sources` is {split: Source} and has the needed split."""
-    faults, needs = [], ('__len__', '__getitem__', 'fingerprint', 'baselines')
-    if not isinstance(sources, dict):
-      faults, sources = [f'returns a {type(sources).__name__}'], {}
-    elif needed and needed not in sources:
-      faults.append(f'returns no {needed!r}')
-    no_loss = lambda x: isinstance(x, LossLevel) and x.kind not in LOSSES
-    for split, source in sources.items():
-      if lacking := [name for name in needs if not hasattr(source, name)]:
-        of = f'a {type(source).__name__} without {" and ".join(lacking)}'
-        faults.append(f'returns for {split!r} {of}')
-      elif odd := [name for name, x in source.baselines.items() if not isinstance(x, Level)]:
-        faults.append(f'has for {odd[0]!r} a baseline that is no metrics.Level or LossLevel')
-      elif odd := [name for name, x in source.baselines.items() if no_loss(x)]:
-        faults.append(f'has for {odd[0]!r} a LossLevel whose kind is not {" or ".join(LOSSES)}')
-    if faults:
-      advice = 'return {split: Source}, see bert_jax/rows/batches.py'
-      raise InputError(f'sources() of objective {self.name!r} {faults[0]}; {advice}.')
-
-  def check_metrics(self, config: 'ConfigDict', objective: 'Objective') -> None:
-    """InputError if a run would be judged by a metric that its objective does not compute, or one
-    of its further scores has the name of a metric."""
-    judge, known = self.main_metric(config), (*objective.metrics, *self.scores)
-    if taken := self.scores.keys() & {*objective.metrics}:
-      fault = f'the score {min(taken)!r} of objective {self.name!r} has the name of a metric of its'
-      raise InputError(f'{fault} own; give it another in Family.scores.')
-    if judge not in known:
-      fault = f'main_metric of objective {self.name!r} is {judge!r}, whose objective has'
-      raise InputError(f'{fault} {", ".join(known)}; let it name one of them.')
 
 
 def records(namespace: Mapping[str, Any]) -> dict[str, Family]:

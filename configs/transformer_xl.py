@@ -20,9 +20,9 @@ The paper's evaluations on enwik8: of base --config.language_model.eval_memory=2
 --config.model.relative_clamp=820, of large eval_memory=3800. --config.model.memory_length=0 is the
 model without a memory. Dropout is that of this project's blocks: there is none between the two
 layers of a feed-forward block and after the last layer, where the paper's code has some.
-To fine-tune it on long texts, read in stretches: configs/finetune.py --config.init_from=W
---config.data.seq_length=2048 --config.data.examples_per_row=1 --config.model.recurrent_length=512
---config.model.memory_length=512.
+To fine-tune it on long texts, without a memory: configs/finetune.py --config.init_from=W
+--config.model.position_embeddings=relative --config.data.seq_length=2048
+--config.data.examples_per_row=1.
 """
 
 from bert_jax import config as c

@@ -57,10 +57,10 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   # Positions are counted within an example, so a row of several may be longer than their table.
   family, row = TASKS[config.objective], config.data.seq_length
   limit = family.limit(config) or row
-  longest, table = model.recurrent_length or limit, model.max_position_embeddings
+  table = model.max_position_embeddings
   field = family.limit_field if limit != row else 'data.seq_length'
-  holds = not models.has_position_table(model) or longest <= table
-  fault = f'{field} {longest} is longer than model.max_position_embeddings {table}'
+  holds = not models.has_position_table(model) or limit <= table
+  fault = f'{field} {limit} is longer than model.max_position_embeddings {table}'
   yield holds, f'{fault}; change one of them.'
   yield from memory_rules(config)
   sentence = models.unsupported(models.ModelConfig(**model))
@@ -107,26 +107,15 @@ def rules_to_begin(config: ConfigDict) -> Iterator[tuple[bool, str]]:
 
 def memory_rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   model, family = config.model, TASKS[config.objective]
-  stretch, clamp = model.recurrent_length, model.relative_clamp
-  stretches = f'model.recurrent_length={stretch}'
+  clamp = model.relative_clamp
   holds = not clamp or model.position_embeddings == 'relative'
   yield holds, f'model.relative_clamp={clamp} is for position_embeddings=relative; set it to 0.'
   holds = model.extend_positions == 'none' or bool(config.init_from)
   yield holds, 'model.extend_positions is for init_from, which is empty; set it to none.'
-  able = ' and '.join(name for name, x in TASKS.items() if x.reads_stretches)
-  holds = not stretch or family.reads_stretches
-  fault = f'{stretches} reads the long texts of {able} in stretches'
-  yield holds, f'{fault}, and this objective is {config.objective}; set it to 0.'
-  sizes = config.data.seq_length, family.limit(config)
-  holds = not stretch or not any(size % stretch for size in sizes)
-  fault = f'data.seq_length and {family.limit_field} are {" and ".join(map(str, sizes))}'
-  yield holds, f'{fault}, and not made of stretches of {stretches}; use multiples of it.'
-  holds = not stretch or model.memory_length > 0
-  yield holds, f'{stretches} makes stretches that need a model.memory_length; set it above 0.'
   follow = ' or '.join(name for name, x in TASKS.items() if x.rows_follow)
-  holds = not model.memory_length or stretch or family.rows_follow
+  holds = not model.memory_length or family.rows_follow
   fault = f'model.memory_length is for objective={follow}, whose rows follow each other'
-  yield holds, f'{fault}, or for model.recurrent_length; set it to 0.'
+  yield holds, f'{fault}; set it to 0.'
 
 
 # {size: (layers, hidden size)} of BERT-large and the 24 released models of Turc et al. 2019

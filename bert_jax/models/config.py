@@ -122,11 +122,8 @@ class ModelConfig:
     'what tells replaced tokens reads each alone (ELECTRA), or the norm of its sum with [CLS] '
     '(DeBERTa)', ('token', 'context'))
   memory_length: int = setting(0,
-    'vectors that each layer keeps of the tokens before a row, or a stretch of it '
-    '(Transformer-XL); 0: none', '[0, inf)', affects=())
-  recurrent_length: int = setting(0,
-    'rows are read in stretches of so many tokens, each with the memory of those before; 0: whole',
-    '[0, inf)', affects={'rows'})
+    'vectors that each layer keeps of the tokens before a row (Transformer-XL); 0: none',
+    '[0, inf)', affects=())
   extend_positions: str = setting('none',
     'how the position table of init_from becomes max_position_embeddings long; none: it stays',
     ('none', 'interpolate', 'tile'), affects={'start'})

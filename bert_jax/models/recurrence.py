@@ -59,30 +59,3 @@ def encode(
   )
   _, ids_BM = before.with_row(before.segment_ids, arrays[3])
   return hidden_BTD, {'segment_ids': ids_BM, 'states': after['memory']}
-
-
-def in_stretches(
-  config: ModelConfig, params: Any, arrays: Sequence[Array], rng: Array | None, causal: Causal
-) -> Array:
-  """Hidden states [B, T, D] of rows that are read in stretches of config.recurrent_length tokens,
-  each with a memory of earlier stretches. Positions restart in each stretch."""
-  (B, T), size = arrays[0].shape, config.recurrent_length
-  ids_BT, types_BT, positions_BT, segments_BT = arrays
-  number = -(-T // size)
-
-  def stretches(x_BT):
-    x_BT = jnp.pad(x_BT, ((0, 0), (0, number * size - T)))
-    return x_BT.reshape(B, number, size).swapaxes(0, 1)
-
-  parts = [stretches(x) for x in (ids_BT, types_BT, positions_BT % size, segments_BT)]
-  shapes = empty(config, B, config.memory_length)
-  memory = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-
-  def read(memory, part):
-    i, arrays = part
-    key = None if rng is None else jax.random.fold_in(rng, i)
-    hidden_BSD, memory = encode(config, params, arrays, memory, jnp.full(B, size), key, causal)
-    return memory, hidden_BSD
-
-  _, hidden_nBSD = jax.lax.scan(read, memory, (jnp.arange(number), parts))
-  return hidden_nBSD.swapaxes(0, 1).reshape(B, number * size, hidden_nBSD.shape[-1])[:, :T]

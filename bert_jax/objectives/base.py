@@ -60,7 +60,7 @@ class Objective(abc.ABC):
     limits = {'input_ids': min(vocab_size, model.vocab_size)}
     if model.type_vocab_size > 1:
       limits['token_type_ids'] = model.type_vocab_size
-    if models.has_position_table(model) and not model.recurrent_length:
+    if models.has_position_table(model):
       limits['position_ids'] = model.max_position_embeddings
     return limits
 

@@ -47,9 +47,6 @@ def encode(
     fault = f'the batch has no {" and no ".join(lacking)}, which an encoder reads'
     raise InputError(f'{fault}; let spec return them, as encode.row_spec does.')
   arrays = [batch[name] for name in TOKENS]
-  length = arrays[0].shape[1]  # symbolic in a program that is exported
-  if model.recurrent_length and not (isinstance(length, int) and length <= model.recurrent_length):
-    return models.recurrence.in_stretches(model, params, arrays, rng, causal)
   return apply(models.Encoder(model), params, *arrays, rng=rng, causal=causal)
 
 
@@ -62,10 +59,10 @@ def encode_mlm(model: ModelConfig, params: Params, batch: Batch, rng: Key = None
 
 
 def pooled(model: ModelConfig, params: Params, batch: Batch, x_BTD: jax.Array) -> jax.Array:
-  """The pooled [CLS] of each example, [B, N, D]; of its last token if the model is causal (GPT) or
-  reads in stretches, since no other token sees, or remembers, the whole example."""
+  """The pooled [CLS] of each example, [B, N, D]; of its last token if the model is causal
+  (GPT), since no other token sees the whole example."""
   positions_BN = batch['cls_positions']
-  if model.causal or model.recurrent_length:
+  if model.causal:
     positions_BN = pooling.last_positions(batch['segment_ids'], positions_BN)
   at_cls_BND = models.gather_positions(x_BTD, positions_BN)
   return apply(models.Pooler(model), params.get('pooler', {}), at_cls_BND)

@@ -88,8 +88,6 @@ class Attention(Ask):
     settings = model.config.model
     if settings.mixer != 'attention':
       raise InputError(f'this model has no attention to show: its model.mixer is {settings.mixer}.')
-    if settings.recurrent_length:
-      raise InputError('a model that reads stretches attends to a memory, which is not shown.')
     self._inside = model.compiled(functools.partial(inside, model.objective.model))
 
   def from_parts(self, parts: Sequence[Any]) -> dict[str, Any]:

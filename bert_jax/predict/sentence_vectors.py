@@ -93,8 +93,7 @@ class Windows(Examples):
       texts += parts
       text_of += [i] * len(parts)
     self.text_of = np.array(text_of, np.int64)
-    align = model.config.model.recurrent_length or 1
-    shape = {'seq_length': model.limit, 'slots': 64, 'align': align, 'ends': ends}
+    shape = {'seq_length': model.limit, 'slots': 64, 'ends': ends}
     super().__init__(model.tokenizer, texts, **shape)
 
   def answers(self, outputs: dict[str, np.ndarray]) -> list[dict[str, Any]]:

@@ -34,7 +34,6 @@ class Examples:
   per_token: {name: ([E] arrays with a value for each token of the example, special tokens
     included; their type)}; in a row [T].
   takes: [E] tokens reserved in the row for each example, if more than its texts have.
-  align: examples begin at multiples of this, and take a multiple of it.
   lengths: [E] tokens of each example, special ones included, to avoid reading the texts for that.
   digest: stands for the texts in the fingerprint; '': they are read.
   ends: whether [CLS] and [SEP]s stand around texts, together or each.
@@ -57,7 +56,6 @@ class Examples:
     positions: Mapping[str, np.ndarray] | None = None,
     per_token: Mapping[str, tuple[Sequence[np.ndarray], Any]] | None = None,
     takes: np.ndarray | None = None,
-    align: int = 1,
     lengths: np.ndarray | None = None,
     digest: str = '',
     ends: bool | tuple[bool, bool] = True,
@@ -73,13 +71,13 @@ class Examples:
       lengths = np.array([sum(map(len, text), n) for n, text in zip(added, texts)], np.int64)
       if not lengths.all():
         raise InputError('a text has no token, and neither [CLS] nor [SEP] stands for it.')
-    self.lengths, self.align, self.aligned = lengths, align, -(-lengths // align) * align
+    self.lengths = lengths
     # Items are packed: each is an example, or several that stay together.
     item_of = np.arange(len(texts)) if items is None else np.asarray(items)
     first = np.flatnonzero(np.diff(item_of, prepend=-1))
     sizes = np.diff(np.append(first, len(texts)))
     self.item_begins, self.item_sizes, self.size = first, sizes, len(first)
-    takes = self.aligned if takes is None else np.maximum(takes, lengths)
+    takes = lengths if takes is None else np.maximum(takes, lengths)
     room, largest = self._room(takes, first), int(sizes.max(initial=1))
     if (longest := room.max(initial=0)) > seq_length:
       fault = f'an item of the data takes {longest} tokens and a row has {seq_length}'
@@ -102,16 +100,15 @@ class Examples:
 
   def room_of(self, items: Sequence[range]) -> np.ndarray:
     """[I] the tokens of a row that each of these items, ranges of examples, takes."""
-    takes = np.concatenate([self.aligned[item.start : item.stop] for item in items])
+    takes = np.concatenate([self.lengths[item.start : item.stop] for item in items])
     return self._room(takes, np.cumsum([0, *map(len, items)])[:-1])
 
   def _digest(self, item_of, of_texts):
-    more = [self.align] * (self.align > 1)
     arrays = [item_of, self.lengths, *self.per_example.values(), *self.positions.values()]
     arrays += [x for values, _ in self.per_token.values() for x in values]
     arrays += [] if of_texts else [ids for text in self.texts for ids in text]
     content = (np.ascontiguousarray(array).tobytes() + b'|' for array in arrays)
-    facts = repr((self.seq_length, self.slots, *more)), of_texts
+    facts = repr((self.seq_length, self.slots)), of_texts
     return digest_of(itertools.chain(facts, content))
 
   @functools.cached_property
@@ -138,7 +135,6 @@ class Examples:
       [[(ids, 0) for ids in self.texts[e]] for e in chosen],
       length,
       slots=len(chosen),
-      align=self.align,
       ends=self.ends,
     )
     begins = row['cls_positions']

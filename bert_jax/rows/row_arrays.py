@@ -17,7 +17,6 @@ def build_row(
   seq_length: int,
   *,
   slots: int = 1,
-  align: int = 1,
   ends: bool | tuple[bool, bool] = True,
 ) -> dict[str, np.ndarray]:
   """One row, see build_rows. examples: each one or two texts (ids, unit_starts). ends: whether they
@@ -30,7 +29,7 @@ def build_row(
   tokens = np.concatenate([*(ids for ids, _ in texts), none])
   units = np.concatenate([*(np.broadcast_to(units, len(ids)) for ids, units in texts), none])
   second = np.array([len(parts) > 1 for parts in examples], bool)
-  shape = {'rows': 1, 'slots': slots, 'seq_length': seq_length, 'align': align}
+  shape = {'rows': 1, 'slots': slots, 'seq_length': seq_length}
   row_of = np.zeros(len(examples), np.int64)
   marks = np.full((len(examples), 2), ends)
   arrays = build_rows(tokenizer, row_of, sizes, tokens, units, **shape, second=second, marks=marks)
@@ -50,7 +49,6 @@ def build_rows(
   second: np.ndarray | None = None,
   labels: np.ndarray | None = None,
   marks: np.ndarray | None = None,
-  align: int = 1,
 ) -> dict[str, np.ndarray]:
   """{name: array} of R rows of `seq_length` = T tokens with E examples, up to `slots` = N in each.
 
@@ -58,7 +56,6 @@ def build_rows(
   sizes: [E, 2] token counts of A and B. tokens, units: ids and unit_starts of A and B, all examples
   one after the other. second: [E] whether there is a B; None: where it has tokens. labels: [E]
   numbers; below 0 is none. marks: [E, 2] whether an example has [CLS], and [SEP]; None: all do.
-  align: examples begin at multiples of this.
 
   [R, T] int32, padded at the end: input_ids, token_type_ids (1 from B on), position_ids (from 0 in
   each example), segment_ids (1, 2, .. for each example, 0: padding), unit_starts (0 at special
@@ -70,8 +67,7 @@ def build_rows(
   has_cls, has_sep = np.ones((2, len(sizes)), bool) if marks is None else np.transpose(marks)
   lengths = has_cls + sizes.sum(axis=1) + has_sep * (1 + second)
   first = np.searchsorted(row_of, row_of)  # the first example in the row of each example
-  taken = -(-lengths // align) * align
-  before = np.cumsum(taken) - taken
+  before = np.cumsum(lengths) - lengths
   slot, in_row = np.arange(len(sizes)) - first, before - before[first]
   begin = row_of * seq_length + in_row
   every = spread(begin, lengths)

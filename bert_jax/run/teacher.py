@@ -87,13 +87,6 @@ def _model_of(config, theirs):
   same = 'dtype', 'attention_implementation'
   theirs.update({name: config.model[name] for name in same} | {'remat': 'none'})
   longest = TASKS[config.objective].limit(config) or config.data.seq_length
-  stretch, of_student = theirs.recurrent_length, config.model.recurrent_length
-  # The examples of a row begin where the stretches of this run begin.
-  if stretch and config.data.examples_per_row > 1 and (not of_student or of_student % stretch):
-    fault = f'the teacher {config.teacher} reads stretches of {stretch} tokens'
-    advice = f'data.examples_per_row=1, or model.recurrent_length={stretch} and memory_length'
-    raise InputError(f'{fault}; set {advice}.')
-  longest = min(longest, stretch or longest)  # positions restart in each stretch
   if models.has_position_table(theirs) and longest > theirs.max_position_embeddings:
     most = f'{theirs.max_position_embeddings} tokens at most and this run has up to {longest}'
     fault = f'the teacher {config.teacher} reads {most}'

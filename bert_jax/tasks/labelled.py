@@ -126,9 +126,8 @@ def limit(config: ConfigDict) -> int:
 
 
 def shape(config: ConfigDict) -> dict[str, Any]:
-  """The arguments of rows.examples.Examples for the size of a row, and where examples begin."""
-  sizes = {'seq_length': config.data.seq_length, 'slots': config.data.examples_per_row}
-  return sizes | {'align': config.model.recurrent_length or 1}
+  """The arguments of rows.examples.Examples for the size of a row."""
+  return {'seq_length': config.data.seq_length, 'slots': config.data.examples_per_row}
 
 
 def texts_of(

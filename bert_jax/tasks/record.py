@@ -139,7 +139,6 @@ class Family:
   without_effect: Callable[['ConfigDict'], Iterable[str]] = lambda config: ()
   limit_field: str = ''  # the most tokens of an example (0: a row); '': rows are no examples
   training_fields: tuple[str, ...] = ()  # fields that do not matter once a model is trained
-  reads_stretches: bool = False  # whether rows may be read in stretches (model.recurrent_length)
   rows_follow: bool = False  # whether a row continues the text of the previous row (memory)
 
   # Its model.

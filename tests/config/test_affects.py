@@ -38,7 +38,7 @@ def test_fields_affect_what_they_did():
     ),
     (
       arms.READING,
-      'objective data.seq_length table.labels corpus.rows model.recurrent_length model.vocab_size',
+      'objective data.seq_length table.labels corpus.rows model.vocab_size',
       'table.pooling qa.n_best_size translation.beams corpus.lengths contrastive.temperature',
     ),
   ],

@@ -160,7 +160,6 @@ KERNEL += ['--config.model.attention_probs_dropout_prob=0']
     ('pretrain.py', [*KERNEL, '--config.model.dtype=float32'], 'in bfloat16'),
     ('pretrain.py', ['--config.model.relative_clamp=4'], 'position_embeddings=relative'),
     ('pretrain.py', ['--config.model.extend_positions=tile'], 'init_from, which is empty'),
-    ('pretrain.py', ['--config.model.recurrent_length=32'], 'and this objective is mlm_nsp'),
     ('pretrain.py', ['--config.model.memory_length=32'], 'whose rows follow each other'),
   ],
 )

@@ -35,11 +35,10 @@ NEEDS = {
   'conv_width': {'mixer': 'conv', 'position_embeddings': 'none'},
   'projection_act': {'projection_size': 7},
   'projection_bias': {'projection_size': 7},
-  'recurrent_length': RELATIVE | {'memory_length': 5},
-  'memory_length': RELATIVE | {'recurrent_length': 12},
 }
 # Where twice the usual is not allowed.
-NUMBERS = {'conv_width': 5, 'recurrent_length': 12, 'position_buckets': 6}
+NUMBERS = {'conv_width': 5, 'position_buckets': 6}
+REFUSED = {'attention_implementation', 'mixer', 'memory_length'}
 ALONE = {'extend_positions', 'new_top_layers'}  # stand on init_from, which builds nothing here
 
 
@@ -63,7 +62,7 @@ CASES = [(name, value) for name in vars(models.ModelConfig()) for value in value
 
 def config_with(name, value, **needs):
   """A small config with this value, or the sentence that refuses it before anything is built."""
-  of_classifiers = 'memory_length', 'recurrent_length', 'pooler', 'token_pooler', 'classifier_bias'
+  of_classifiers = 'pooler', 'token_pooler', 'classifier_bias'
   config = small('classifier' if name in of_classifiers else 'masked-lm').config
   config = config.copy_and_resolve_references()
   config.data.examples_per_row = 1
@@ -76,7 +75,7 @@ def test_every_value_builds_counts_and_converts_or_is_refused(tmp_path, name, va
   try:
     config = config_with(name, value, **NEEDS.get(name, {}))
   except InputError as error:
-    assert name in ALONE | {'attention_implementation', 'mixer'} and f'model.{name}' in str(error)
+    assert name in ALONE | REFUSED and f'model.{name}' in str(error)
     return
   tokenizer = small().tokenizer
   objective = TASKS[config.objective].objective(config, tokenizer)

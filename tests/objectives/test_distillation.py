@@ -356,23 +356,6 @@ def test_a_teacher_that_does_not_fit_is_refused_in_a_sentence(
   assert not (tmp_path / 'run').exists()
 
 
-def test_the_stretches_of_a_teacher_begin_with_examples():
-  """It reads rows of any length then, by a table of positions that is as long as a stretch."""
-
-  def model_of(*fields):
-    rows = 'data.seq_length=64 teacher=W model.max_position_embeddings=64'
-    config = load('configs/finetune.py:task=sst2', rows, *fields)
-    theirs = config.model.copy_and_resolve_references()
-    theirs.update(recurrent_length=16, memory_length=16, max_position_embeddings=16)
-    return teacher._model_of(config, theirs)
-
-  for fields in ([], ['model.recurrent_length=8', 'model.memory_length=8']):
-    with one_sentence('reads stretches of 16 tokens; set'):
-      model_of(*fields)
-  assert model_of('data.examples_per_row=1').recurrent_length == 16
-  assert model_of('model.recurrent_length=32', 'model.memory_length=8').recurrent_length == 16
-
-
 def test_hidden_states_of_another_width_have_no_cosine(corpus_file, taught_from, tmp_path):
   narrow = 'model.hidden_size=16 model.vocab_size=200 model.num_attention_heads=2'
   alone = f'tokenizer.path={taught_from}/vocab.txt distillation.every_layer=0'

@@ -153,7 +153,10 @@ def test_words_are_predicted_for_a_few_tokens_of_each_row_at_a_time(monkeypatch)
     ({}, {'input_ids': 17, 'token_type_ids': 2, 'position_ids': T}),
     ({'vocab_size': 13}, {'input_ids': 13, 'token_type_ids': 2, 'position_ids': T}),
     ({'type_vocab_size': 0, 'position_embeddings': 'rotary'}, {'input_ids': 17}),
-    ({'type_vocab_size': 3, 'recurrent_length': 4}, {'input_ids': 17, 'token_type_ids': 3}),
+    (
+      {'type_vocab_size': 3, 'position_embeddings': 'rotary'},
+      {'input_ids': 17, 'token_type_ids': 3},
+    ),
   ],
 )
 def test_ids_lie_within_the_tables_that_a_model_has(fields, limits):

@@ -188,17 +188,9 @@ def test_the_objective_reads_a_corpus_as_one_text():
 
 
 def test_no_gradient_goes_through_the_memory():
-  """Neither to the row before, nor between the stretches of a row; but it goes to what is made of
-  the memory here."""
-  model = dataclasses.replace(XL, num_hidden_layers=1, recurrent_length=T, memory_length=T)
-  params, ids = encoder_params(model), stream(2 * T)
-  batch = row_of(ids)
-  table = lambda params: params['embeddings']['word_embeddings']['embedding']
-  last = lambda params: (encode(model, params, batch)[0, T:] ** 2).sum()
-  gradient = table(jax.jit(jax.grad(last))(params))
-  first = sorted(set(ids[0, :T]) - set(ids[0, T:]))
-  assert first and not np.asarray(gradient)[first].any()
-  assert np.asarray(gradient)[ids[0, T:]].any(axis=1).all()
+  """To the row before; but it goes to what is made of the memory here."""
+  model = dataclasses.replace(XL, num_hidden_layers=1, memory_length=T)
+  params, ids = encoder_params(model), stream(T)
 
   memory = zeros(recurrence.empty(model, 1, T))
   memory = jax.tree.map(lambda x: x + jnp.ones((), x.dtype), memory)
@@ -223,20 +215,6 @@ def test_a_longer_memory_in_evaluations():
   assert half['states']['layer_0']['attention']['states'].dtype == jnp.bfloat16
   none = objective(dataclasses.replace(XL, memory_length=0))
   assert none.carry(2) == {} == none.eval_carry(2)
-
-
-def test_stretches_of_a_row_keep_to_their_examples():
-  """Two examples in a row of three stretches: each is what it is alone, wherever stretches end."""
-  changes = dict(recurrent_length=T, memory_length=2 * T, causal=False)
-  model = dataclasses.replace(XL, **changes, position_embeddings='alibi')
-  params, ids = encoder_params(model), stream(3 * T)
-  run = jax.jit(functools.partial(encode, model))
-  batch = row_of(ids)
-  batch['segment_ids'] = np.array([[1] * T + [2] * (2 * T - 3) + [0] * 3], np.int32)
-  both = run(params, batch)
-  for begin, length in ((0, T), (T, 2 * T - 3)):
-    alone = run(params, row_of(np.roll(ids, -begin, axis=1), [length]))[:, :length]
-    close(both[:, begin : begin + length], alone)
 
 
 # ---- bytes ---------------------------------------------------------------------------------------
@@ -306,6 +284,28 @@ def test_it_is_evaluated_with_a_longer_memory_and_says_bits(trained):
   (evaluated_on,) = arms.judged(result.runs)[1].values()
   assert evaluated_on['lanes'] == '8 with a memory of 48'
   assert 'language_model' in report.table(result)
+
+
+def test_it_is_fine_tuned_on_whole_rows_of_2048_tokens(trained, tmp_path):
+  """Without a memory; its answer depends on the first word of a text of 2,000 bytes."""
+  rng = np.random.default_rng(0)
+  rows = [
+    f'{"new" if i % 2 else "old"} {" ".join(map(str, rng.integers(0, 9, 990)))}' for i in range(6)
+  ]
+  path = tmp_path / 'a.tsv'
+  path.write_text('text\tlabel\n' + ''.join(f'{x}\t{i % 2}\n' for i, x in enumerate(rows)))
+  given = f"""init_from={trained[0]} data.train={path} data.eval={path} table.text_column=text
+    data.seq_length=2048 data.examples_per_row=1 batch_size=2 epochs=0 steps=2
+    model.position_embeddings=relative log.tensorboard=false"""
+  train(load('configs/finetune.py:task=table', given), tmp_path / 'run')
+  tuned = Model(tmp_path / 'run')
+  assert tuned.config.model.memory_length == 0 and tuned.config.model.causal
+  text = rows[1]
+  answers = tuned.classify([text, f'old {text[4:]}'])
+  assert len(tuned.tokenizer.ids_batch([text])[0]) > 1900 and not any(
+    'cut' in x for x in tuned.counts
+  )
+  assert answers[0] != answers[1]
 
 
 def test_bits_are_those_of_all_bytes(trained, corpus_file, caplog):
@@ -397,7 +397,6 @@ def test_an_exported_program_gives_the_same_vectors(model):
     ('model.position_embeddings=learned', 'learned counts from the beginning of a row'),
     ('language_model.kind=masked model.causal=false', 'set language_model.kind=causal'),
     ('model.mixer=bag model.position_embeddings=none', 'is for the attention of layers'),
-    ('model.recurrent_length=8', 'and this objective is language_model; set it to 0'),
     ('model.memory_length=0 language_model.eval_memory=9', 'is for a model with a memory'),
     ('model.position_embeddings=rotary model.relative_clamp=9', 'is for position_embeddings=rel'),
     ('tokenizer.do_lower_case=true', 'tokenizer.kind=bytes keeps capitals'),
@@ -415,7 +414,3 @@ def test_what_does_not_go_with_a_memory_is_a_sentence(changes, sentence, corpus_
 def test_other_objectives_have_no_memory():
   with one_sentence('is for objective=language_model'):
     load('configs/pretrain.py', 'model.memory_length=8')
-  with one_sentence('makes stretches that need a model.memory'):
-    load('configs/finetune.py', 'model.recurrent_length=8')
-  with one_sentence('in stretches, and this objective is qa'):
-    load('configs/finetune.py:task=squad', 'model.recurrent_length=64 model.memory_length=64')

@@ -20,10 +20,7 @@ from test_train import labelled, small_finetune  # noqa: F401 (a fixture)
 from bert_jax import config as c
 from bert_jax import models, predict, step
 from bert_jax.errors import InputError
-from bert_jax.objectives.choice import Choice
-from bert_jax.objectives.classification import Classification, over_groups
-from bert_jax.objectives.encode import apply, encode, pooled
-from bert_jax.rows.examples import Examples
+from bert_jax.objectives.classification import over_groups
 from bert_jax.run import setup, warm_start
 from bert_jax.run.inputs import read_inputs
 from bert_jax.tasks.classification import task as classification
@@ -179,7 +176,6 @@ def long_table(tmp_path):
 
 PARTS = 'data.seq_length=64 task.max_length=16'
 HIERARCHICAL = f'{PARTS} table.long_texts=hierarchical'
-MEMORY = 'data.seq_length=64 model.recurrent_length=16 model.memory_length=24'
 
 
 def test_windows_of_a_text_are_classified_together(tmp_path, vocab, tokenizer, caplog):
@@ -205,7 +201,6 @@ def test_windows_of_a_text_are_classified_together(tmp_path, vocab, tokenizer, c
   'more, alone',  # alone: how many are short enough for an exported program, which reads one window
   [
     (HIERARCHICAL, 1),
-    (f'{MEMORY} data.examples_per_row=3', 4),
     (f'{PARTS} table.long_texts=tail', 1),
     (f'{PARTS} table.long_texts=windows', 1),
   ],
@@ -231,65 +226,9 @@ def test_predict_reads_them_as_evaluation_does(more, alone, tmp_path, vocab, tok
   np.testing.assert_allclose(shares, list(inside[0]['probabilities'].values()), atol=1e-5)
 
 
-# ---- a memory ------------------------------------------------------------------------------------
-
-
-def test_examples_begin_where_stretches_do(tokenizer):
-  texts = [(np.arange(5, 5 + n, dtype=np.int32),) for n in (3, 9, 6)]
-  row = Examples(tokenizer, texts, seq_length=32, slots=3, align=8)[0]
-  assert row['cls_positions'].tolist() == [0, 8, 24] and row['weights'].tolist() == [1, 1, 1]
-  lengths = [5, 11, 8]
-  expected = np.zeros(32, int)
-  for k, (at, n) in enumerate(zip((0, 8, 24), lengths)):
-    expected[at : at + n] = k + 1
-    assert row['position_ids'][at : at + n].tolist() == list(range(n))
-  np.testing.assert_array_equal(row['segment_ids'], expected)
-
-
-STRETCHES = dict.fromkeys(('recurrent_length', 'memory_length', 'max_position_embeddings'), 8)
-STRETCHES |= {'hidden_dropout_prob': 0.0, 'attention_probs_dropout_prob': 0.0}
-
-
-def test_stretches_know_what_was_read_before_and_no_more():
-  """The last stretch depends on those that its memory reaches, layer by layer."""
-  model = dataclasses.replace(MODEL, num_hidden_layers=2, **STRETCHES)
-  params, batch = drawn(lambda key: models.init_encoder(model, key)), batch_of(32, 1)
-  hidden = jax.jit(lambda batch: encode(model, params, batch))
-  whole = np.asarray(hidden(batch))
-  for at, reaches in ((3, False), (9, True), (17, True), (25, True)):
-    other = batch | {'input_ids': batch['input_ids'].copy()}
-    other['input_ids'][0, at] = (other['input_ids'][0, at] - 4) % 20 + 5
-    moved = np.abs(np.asarray(hidden(other)) - whole)[0].max(axis=-1)
-    assert (moved[24:].max() > 1e-6) == reaches
-    first = at // 8 * 8
-    assert not moved[:first].any() and moved[first : first + 8].max() > 1e-4
-
-
-@pytest.mark.parametrize('kind', [Classification, Choice])
-def test_a_text_is_classified_by_its_last_stretch(kind):
-  """In place of [CLS], which sees the first one only; the gradient stays in it."""
-  own = {Classification: {'labels': ('a', 'b')}, Choice: {'parts': 1}}[kind]
-  model = dataclasses.replace(MODEL, **STRETCHES)
-  objective = kind(model, 32, **own)
-  params = drawn(objective.init)
-  batch = batch_of(32, 1) | {'cls_positions': np.zeros((1, 1), np.int32)}
-  batch['segment_ids'][:, 29:] = 0
-  logits = jax.jit(lambda batch: objective.logits(params, batch))
-  other = batch | {'input_ids': batch['input_ids'].copy()}
-  other['input_ids'][0, 26] = (other['input_ids'][0, 26] - 4) % 20 + 5
-  assert np.abs(logits(other) - logits(batch)).max() > 1e-6
-  hidden = jax.jit(lambda batch: encode(model, params['encoder'], batch))(batch)
-  at_last = batch | {'cls_positions': np.full((1, 1), 28)}
-  whole = dataclasses.replace(model, recurrent_length=0)
-  expected = apply(objective.head, params['classifier'], pooled(whole, params, at_last, hidden))
-  np.testing.assert_allclose(logits(batch).ravel(), expected.ravel(), rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize(
   'fields, sentence',
   [
-    ('model.recurrent_length=16 model.memory_length=16 data.seq_length=60', 'use multiples of it'),
-    ('model.recurrent_length=16 model.memory_length=0 data.seq_length=64', 'set it above 0'),
     ('table.long_texts=hierarchical', 'holds less than two of task.max_length 0; set'),
     ('table.long_texts=hierarchical task.max_length=8 data.examples_per_row=2', 'row=16 or more'),
     ('table.long_texts=tail table.pair_column=b', 'tail is for single texts; of a pair the longer'),

@@ -81,5 +81,4 @@ CHOICE = labelled.family(
   ),
   from_released=from_released,
   card=labelled.card(longer_texts='alike'),
-  reads_stretches=True,
 )

@@ -237,7 +237,6 @@ CLASSIFICATION = labelled.family(
   problem=problem,
   pooled=lambda config: POOLED.get(config.table.pooling, 'cls'),
   stand_in=stand_in,
-  reads_stretches=True,
   training_fields=('table.eval_share', 'table.every_label_trained'),
   cuts=lambda config: 'left' if config.table.long_texts == 'tail' else 'right',
   card=card,

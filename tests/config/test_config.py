@@ -405,20 +405,6 @@ def test_where_a_corpus_is_held_out_decides_the_numbers_of_pretraining_only():
     assert config.changes(two, three) == []
 
 
-def test_a_record_that_is_not_whole_says_what_it_lacks(monkeypatch):
-  qa = TASKS['qa']
-  partly = dataclasses.replace(qa, main_metric=None, sources=None)
-  loaded = config.load('configs/finetune.py:task=squad')
-  monkeypatch.setitem(TASKS, 'qa', partly)
-  with refused("objective 'qa' has no sources and no main_metric; add"):
-    config.check(loaded)
-  config.load('configs/finetune.py')  # the others work as before
-  partly = dataclasses.replace(qa, resolve=None, predictions={'answer': None})
-  monkeypatch.setitem(TASKS, 'qa', partly)
-  with refused("'qa' has no resolve and no Prediction 'answer'; add"):
-    config.check(loaded)
-
-
 def test_two_records_of_one_name_are_an_error():
   qa = TASKS['qa']
   assert records({'QA': qa, 'AGAIN': qa, 'other': 1}) == {'qa': qa}

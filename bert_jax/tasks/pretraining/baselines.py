@@ -20,26 +20,31 @@ from bert_jax.rows import sentence_pairs
 def add(
   source: Any,
   terms: Sequence[str],
-  counts: Mapping[str, tuple[np.ndarray, ...]],
-  share: Mapping[str, float],
-  languages: Sequence[str],
+  languages: Mapping[str, Any],
+  counts: Mapping[str, tuple[np.ndarray, np.ndarray]],
   targets: Callable[[Batch], tuple[jax.Array, jax.Array]] | None = None,
 ) -> float:
   """Adds the baselines of some losses and their accuracies to a source; returns that of the loss.
-  counts: {language: how often each piece is to be predicted in training [V], and in this split}.
-  share: {language: its share of the text}. languages: in the order of their numbers in a batch.
-  targets: of a batch, (pieces [B, T], whether one is there [B, T]); None: all at their places."""
-  (words,) = {len(of) for _, of in counts.values()}
-  nats_LV, top_L = np.zeros((len(languages), words), np.float32), np.zeros(len(languages), int)
-  level, hit, baselines = 0.0, 0.0, source.baselines
-  for name, (train, of) in counts.items():
-    k, shares_V, nats_V = languages.index(name), of / of.sum(), unigram_table(train, of)
-    nats_LV[k], top_L[k] = np.where(train + of > 0, nats_V, 0.0), train.argmax()  # 0: not predicted
-    own = float(shares_V @ nats_V)
-    level, hit = level + share[name] * own, hit + share[name] * float(shares_V[top_L[k]])
-    baselines |= {f'{term}_{name}': LossLevel(own, 'unigram') for term in terms if name}
-  baselines |= dict.fromkeys(terms, LossLevel(level, 'unigram'))
-  baselines |= {f'{term}_accuracy': Level(hit, 'majority') for term in terms}
+  languages: {name: a task.Language}. counts: {language: how often each piece is to be predicted in
+  training [V], and in this split [V]}. targets: of a batch, (pieces [B, T], whether one is there
+  [B, T]); None: all at their places."""
+  number = 1 + max(language.number for language in languages.values())
+  words = len(next(iter(counts.values()))[0])
+  nats_LV, top_L = np.zeros((number, words), np.float32), np.zeros(number, int)
+  level, hit, of_source = 0.0, 0.0, source.baselines
+  for name, (train_V, here_V) in counts.items():
+    language = languages[name]
+    k, shares_V = language.number, here_V / here_V.sum()
+    nats_V = unigram_table(train_V, here_V)
+    nats_LV[k] = np.where(train_V + here_V > 0, nats_V, 0.0)  # 0: not predicted
+    top_L[k] = train_V.argmax()
+    nats = float(shares_V @ nats_V)
+    level += language.share * nats
+    hit += language.share * float(shares_V[top_L[k]])
+    if name:
+      of_source |= {f'{term}_{name}': LossLevel(nats, 'unigram') for term in terms}
+  of_source |= dict.fromkeys(terms, LossLevel(level, 'unigram'))
+  of_source |= {f'{term}_accuracy': Level(hit, 'majority') for term in terms}
 
   @jax.jit
   def of_batch(batch: Batch, nats_LV: jax.Array, top_L: jax.Array) -> dict[str, Mean]:
@@ -48,12 +53,14 @@ def add(
     language_B1 = batch.get('language', jnp.zeros(len(pieces_BT), jnp.int32))[:, None]
     nats_BT = nats_LV[language_B1, pieces_BT]
     hits_BT = pieces_BT == top_L[language_B1]
-    out, counted_BT = {}, there_BT * (nats_BT > 0)
+    counted_BT = there_BT * (nats_BT > 0)
+    out = {}
     for term in terms:
-      out |= {term: mean(nats_BT, counted_BT), f'{term}_accuracy': mean(hits_BT, counted_BT)}
+      out[term] = mean(nats_BT, counted_BT)
+      out[f'{term}_accuracy'] = mean(hits_BT, counted_BT)
       for name in filter(None, counts):
-        counted = counted_BT * (language_B1 == languages.index(name))
-        out[f'{term}_{name}'] = mean(nats_BT, counted)
+        in_language_BT = counted_BT * (language_B1 == languages[name].number)
+        out[f'{term}_{name}'] = mean(nats_BT, in_language_BT)
     return out
 
   source.levels.append(lambda batch: of_batch(batch, nats_LV, top_L))
@@ -62,7 +69,12 @@ def add(
 
 def add_pairs(source: Any, kind: str, totals: Sequence[Mapping[str, int]]) -> None:
   """Adds the baseline of the accuracy of a kind of sentence pairs, from Rows.totals of corpora."""
-  name, (label, share) = f'{kind}_accuracy', sentence_pairs.prior(totals, kind)
+  name = f'{kind}_accuracy'
+  label, share = sentence_pairs.prior(totals, kind)
   source.baselines[name] = Level(share, 'prior')
-  of_batch = lambda batch: {name: mean(batch['labels'] == label, batch['weights'])}
-  source.levels.append(jax.jit(of_batch))
+
+  @jax.jit
+  def of_batch(batch: Batch) -> dict[str, Mean]:
+    return {name: mean(batch['labels'] == label, batch['weights'])}
+
+  source.levels.append(of_batch)

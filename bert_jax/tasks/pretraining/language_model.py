@@ -1,7 +1,6 @@
 """Language models of all kinds on a corpus: causal, masked, hybrid, diffusion, or by step."""
 
 import dataclasses
-import functools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -127,32 +126,43 @@ def sources(
   config: ConfigDict, tokenizer: Tokenizer, splits: Sequence[str] = ('train', 'eval')
 ) -> dict[str, Any]:
   """Rows as in other pre-training, with baselines of each loss, and text sizes for bits."""
-  return task.sources(config, tokenizer, splits, functools.partial(_further, config, tokenizer))
+  out = {}
+  for split, source, languages in task.with_languages(config, tokenizer, splits):
+    targets = _add_baseline_of_next_tokens(tokenizer, source, languages)
+    _add_scales(config, source, languages, targets)
+    out[split] = source
+  return out
 
 
-def _further(config, tokenizer, source, rows, of_split, of_train, share):
-  of_both, targets = {}, 0
-  for language, part in rows.items():
-    (_, counts), (train, train_counts) = of_split[language], of_train[language]
-    text = part.totals['text_tokens']
-    predicted = part.totals['tokens'] - part.totals['examples']  # all but the first of each stretch
+def _add_baseline_of_next_tokens(tokenizer, source, languages):
+  """Adds the baseline of the loss `lm`; returns the number of tokens that are predicted."""
+  counts, targets = {}, 0
+  for name, language in languages.items():
+    totals = language.rows.totals
+    predicted = totals['tokens'] - totals['examples']  # all but the first of each stretch
     targets += predicted
     # Ends of stretches are predicted too, as often in all splits.
-    ends = predicted / max(1, text) - 1
-    both = train_counts.copy(), counts.copy()
-    for with_ends, size in zip(both, (len(train), text), strict=True):
-      with_ends[tokenizer.sep_id] += max(0, round(ends * size))
-    of_both[language] = both
-  add(source, ('lm',), of_both, share, list(of_train), next_tokens)
-  term, totals = main_metric(config), [part.totals for part in rows.values()]
+    ends = predicted / max(1, totals['text_tokens']) - 1
+    train_V, here_V = language.train_counts.copy(), language.counts.copy()
+    train_V[tokenizer.sep_id] += max(0, round(ends * language.train_tokens))
+    here_V[tokenizer.sep_id] += max(0, round(ends * totals['text_tokens']))
+    counts[name] = train_V, here_V
+  add(source, ('lm',), languages, counts, next_tokens)
+  return targets
+
+
+def _add_scales(config, source, languages, targets):
+  """Adds what turns the main loss into bits per character and byte, but for masked words."""
+  term, totals = main_metric(config), [language.rows.totals for language in languages.values()]
   if term == 'mlm':  # it says nothing about a whole text
     return
-  if any('bytes' not in each for each in totals):
+  if any('bytes' not in counted for counted in totals):
     log.info('no bits per character and byte: the corpus was prepared without counts of them')
     return
-  predicted = targets if term == 'lm' else sum(each['text_tokens'] for each in totals)
+  predicted = targets if term == 'lm' else sum(counted['text_tokens'] for counted in totals)
   for name, unit in (('bits_per_character', 'characters'), ('bits_per_byte', 'bytes')):
-    if size := sum(each[unit] for each in totals):
+    size = sum(counted[unit] for counted in totals)
+    if size:
       source.scales[name] = term, predicted / size / math.log(2)
 
 

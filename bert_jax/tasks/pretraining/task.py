@@ -2,8 +2,8 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tqdm
@@ -25,6 +25,22 @@ from bert_jax.text import documents, files
 from bert_jax.timeline import values_of
 from bert_jax.tokenizers import Tokenizer
 
+SHARES = 'masked_lm_prob', 'mask_share', 'random_share'
+# {field: the masking policy that needs it, if one does}
+MARKS = {'segmenter': '', 'phrases': 'phrase', 'entities': 'entity'}
+
+
+class Language(NamedTuple):
+  """The text of one language in one split, and its rows."""
+
+  number: int  # of the language, in a batch
+  rows: Rows | BlockRows
+  tokens: int
+  counts: np.ndarray  # [V] how often each piece occurs in it
+  train_tokens: int  # of the language in training
+  train_counts: np.ndarray  # [V]
+  share: float  # of the tokens that are seen
+
 
 def lengths(config: ConfigDict) -> tuple[int, ...]:
   """The row lengths in corpus.lengths, stage by stage."""
@@ -36,22 +52,29 @@ def most_predictions(rate: float, tokens: int) -> int:
   return math.ceil(round(rate * tokens, 6))
 
 
+# -- what only the data can tell -------------------------------------------------------------------
+
+
 def resolve(config: ConfigDict) -> ConfigDict:
   """Fills in languages and vocabulary of a prepared corpus, and how much is predicted in a row."""
   config = config.copy_and_resolve_references()
   if not config.masking.max_predictions_per_seq:
-    rate = config.masking.masked_lm_prob
-    config.masking.max_predictions_per_seq = most_predictions(rate, config.data.seq_length)
+    config.masking.max_predictions_per_seq = most_predictions(
+      config.masking.masked_lm_prob, config.data.seq_length
+    )
   metas = loading.metas(config.data.train, config.corpus.languages)
-  made = [meta['vocabulary'] for _, meta in metas if meta]
-  evals = loading.metas(config.data.eval, config.corpus.languages) if made else []
-  if 0 < len(made) < len(metas):
+  vocabularies = [meta['vocabulary'] for _, meta in metas if meta]
+  if 0 < len(vocabularies) < len(metas):
     raise InputError('data.train mixes prepared corpora and text; prepare all of them.')
-  if len(set(made)) > 1:
+  if len(set(vocabularies)) > 1:
     raise InputError('data.train was prepared with several vocabularies; prepare it with one.')
-  # Where data.train is prepared, data.eval may be text that no lexicon has marked.
-  _check_marks(config, metas + [(name, meta) for name, meta in evals if meta])
-  if made:
+  marked = list(metas)
+  if vocabularies:
+    # Where data.train is prepared, data.eval may be text that no lexicon has marked.
+    evals = loading.metas(config.data.eval, config.corpus.languages)
+    marked += [(name, meta) for name, meta in evals if meta]
+  _check_marks(config, marked)
+  if vocabularies:
     _take_vocabulary(config, files.parts(config.data.train, config.corpus.languages)[0][1])
   _take_languages(config, metas)
   return config
@@ -61,10 +84,12 @@ def _take_vocabulary(config, folder):
   """Gives a config the vocabulary of the prepared corpus in a folder."""
   tokenizer, path = tokenizers.load_folder(folder), config.tokenizer.path
   if path:
-    named = tokenizers.load(path, do_lower_case=config.tokenizer.do_lower_case)
-    if named.fingerprint != tokenizer.fingerprint:
-      fault = f'tokenizer.path={path} is not the vocabulary that {folder} was prepared with'
-      raise InputError(f'{fault}; leave it empty, or prepare the corpus again with --vocab.')
+    given = tokenizers.load(path, do_lower_case=config.tokenizer.do_lower_case)
+    if given.fingerprint != tokenizer.fingerprint:
+      raise InputError(
+        f'tokenizer.path={path} is not the vocabulary that {folder} was prepared with; '
+        'leave it empty, or prepare the corpus again with --vocab.'
+      )
   elif not config.init_from:
     config.tokenizer.path = str(tokenizers.in_folder(Path(folder).expanduser()))
   config.tokenizer.do_lower_case = getattr(tokenizer, 'do_lower_case', True)
@@ -75,42 +100,54 @@ def _take_vocabulary(config, folder):
 
 def _take_languages(config, metas):
   """Fills in corpus.languages. InputError for a name that no corpus has, or several."""
-  languages = lambda meta: meta['languages'] if meta else ('',)
-  known = [loading.joined(name, x) for name, meta in metas for x in languages(meta)]
-  if twice := [name for name, number in Counter(known).items() if number > 1]:
-    advice = 'give each corpus its own name, or prepare them together'
-    raise InputError(f'data.train names {quoted(twice[0])} twice; {advice}.')
-  if missing := sorted(set(config.corpus.languages) - set(known)):
-    there = f'which is not in data.train: {", ".join(map(repr, known))}'
-    raise InputError(f'corpus.languages has {missing[0]!r}, {there}; change corpus.languages.')
-  if not config.corpus.languages and any(known):
-    config.corpus.languages = tuple(known)
-  if unknown := sorted({name for name, _ in config.corpus.weights} - set(known)):
-    raise InputError(f'corpus.weights has {unknown[0]!r}, which is not among {", ".join(known)}.')
+  names = []
+  for name, meta in metas:
+    languages = meta['languages'] if meta else ('',)
+    names += [loading.joined(name, language) for language in languages]
+  for name, number in Counter(names).items():
+    if number > 1:
+      raise InputError(
+        f'data.train names {quoted(name)} twice; '
+        'give each corpus its own name, or prepare them together.'
+      )
+  known = ', '.join(map(repr, names))
+  for name in config.corpus.languages:
+    if name not in names:
+      raise InputError(
+        f'corpus.languages has {name!r}, which is not in data.train: {known}; '
+        'change corpus.languages.'
+      )
+  for name, _ in config.corpus.weights:
+    if name not in names:
+      raise InputError(f'corpus.weights has {name!r}, which is not among {known}.')
+  if not config.corpus.languages and any(names):
+    config.corpus.languages = tuple(names)
 
 
 def _check_marks(config, metas):
   """InputError if the units of a masking policy were not marked when the corpus was prepared."""
   policies = {*values_of(config.masking.policy), config.eval_masking.policy}
-  made = [meta for _, meta in metas if meta]
-  marks = {'segmenter': '', 'phrases': 'phrase', 'entities': 'entity'}
-  for name, policy in marks.items():
-    lexicon, masks = config.corpus[name], policy in policies - {''}
-    asked = f'masking.policy={policy}' if masks else f'corpus.{name}={lexicon}'
-    if masks and not lexicon and len(made) < len(metas):  # there is text
-      raise InputError(f'{asked} needs corpus.{name}, a lexicon; name its file.')
-    if (masks or lexicon) and not all(meta[name] for meta in made):
-      fault = f'{asked} needs marks that are made when a corpus is prepared, and this one has none'
-      every = {name: lexicon or 'FILE'} | {x: config.corpus[x] for x in marks if config.corpus[x]}
-      again = ' '.join(f'--{x} {value}' for x, value in every.items())
-      raise InputError(f'{fault}; prepare it again with {again}.')
+  prepared = [meta for _, meta in metas if meta]
+  has_text = len(prepared) < len(metas)
+  for field, policy in MARKS.items():
+    lexicon, is_policy = config.corpus[field], bool(policy) and policy in policies
+    setting = f'masking.policy={policy}' if is_policy else f'corpus.{field}={lexicon}'
+    if is_policy and not lexicon and has_text:
+      raise InputError(f'{setting} needs corpus.{field}, a lexicon; name its file.')
+    if (is_policy or lexicon) and not all(meta[field] for meta in prepared):
+      marks = {name: config.corpus[name] for name in MARKS if config.corpus[name]}
+      options = ' '.join(f'--{name} {x}' for name, x in ({field: 'FILE'} | marks).items())
+      raise InputError(
+        f'{setting} needs marks that are made when a corpus is prepared, and this one has none; '
+        f'prepare it again with {options}.'
+      )
 
 
 def texts(config: ConfigDict) -> Iterator[str] | Mapping[str, Iterator[str]]:
   """The sentences of the training documents; {language: sentences} with several languages."""
   parts = files.parts(config.data.train, config.corpus.languages)
-  out = {name: _sentences(config, spec) for name, spec in parts}
-  return out if len(parts) > 1 else out[parts[0][0]]
+  sentences = {name: _sentences(config, spec) for name, spec in parts}
+  return sentences if len(parts) > 1 else sentences[parts[0][0]]
 
 
 def _sentences(config, spec):
@@ -120,117 +157,55 @@ def _sentences(config, spec):
       yield from sentences
 
 
-SHARES = 'masked_lm_prob', 'mask_share', 'random_share'
+# -- the objective ---------------------------------------------------------------------------------
 
 
 def judged_under(config: ConfigDict) -> dict[str, Any]:
   """The seed and the masking of an evaluation, on which its numbers depend, {name: value}."""
-  masking, cap = config.eval_masking, 0
+  masking, most = config.eval_masking, 0
   if not masking.policy:  # as in training
-    masking, cap = config.masking, config.masking.max_predictions_per_seq
+    masking, most = config.masking, config.masking.max_predictions_per_seq
   return {
     'eval.seed': config.seed if config.eval.seed < 0 else config.eval.seed,
     'eval_masking.policy': values_of(masking.policy)[-1],
     **{f'eval_masking.{name}': masking[name] for name in SHARES},
-    'predictions per row': cap or most_predictions(masking.masked_lm_prob, config.data.seq_length),
+    'predictions per row': most or most_predictions(masking.masked_lm_prob, config.data.seq_length),
   }
 
 
 def objective(
-  config: ConfigDict, tokenizer: Tokenizer, kind: type = MlmNsp, masks: bool = True, **more: Any
+  config: ConfigDict, tokenizer: Tokenizer, kind: type = MlmNsp, masks: bool = True, **fields: Any
 ) -> Any:
-  """The objective of a config, a `kind` of MlmNsp with `more` fields. masks: it needs [MASK]."""
+  """The objective of a config, a `kind` of MlmNsp with these further `fields`. masks: it needs
+  [MASK]."""
   masking, under = config.masking, judged_under(config)
-  most = most_predictions(masking.masked_lm_prob, config.data.seq_length)
-  corruption = {name: masking[name] for name in SHARES} | {
+  corruption = {
+    **{name: masking[name] for name in SHARES},
     'policies': values_of(masking.policy),
     'vocab_size': tokenizer.vocab_size,
     'special_ids': tokenizer.special_ids,
     # Rows need a [CLS]; vectors, which T5's encoder makes, need neither.
     'mask_id': tokenizer.mask_id if masks and tokenizer.ends[0] else None,
-    'max_predictions': masking.max_predictions_per_seq or most,
+    'max_predictions': masking.max_predictions_per_seq
+    or most_predictions(masking.masked_lm_prob, config.data.seq_length),
   }
-  in_evaluations = {name: under[f'eval_masking.{name}'] for name in SHARES}
-  in_evaluations['policies'] = (under['eval_masking.policy'],)
-  in_evaluations['max_predictions'] = under['predictions per row']
-  more |= {'eval_masking': in_evaluations, 'sbo_weight': config.loss.sbo_weight}
-  more |= {'pairs': pairs_of(config), 'lengths': lengths(config)}
-  more['languages'] = tuple(config.corpus.languages)
-  return labelled.objective(kind, config, config.loss.nsp_weight, corruption, **more)
-
-
-def sources(
-  config: ConfigDict,
-  tokenizer: Tokenizer,
-  splits: Sequence[str] = ('train', 'eval'),
-  further: Callable[..., None] = lambda *arguments: None,
-) -> dict[str, Any]:
-  """Rows of each split. With data.eval empty, documents are held out by a hash of their names.
-  further(source, rows, corpora, train_corpora, share): called for each split, to add further facts
-  to a source. rows: {language: Rows}; corpora of the split and of training: {language:
-  (corpus, unigram counts [V])}; share: {language: its share}."""
-  data = config.data
-  # `resolve` checks this before a training; an evaluation may come with another policy.
-  _check_marks(config, loading.metas(data.train, config.corpus.languages))
-  share = 0.0 if data.eval else config.corpus.eval_share
-  corpora: dict[str, dict[str, Any]] = {'train': {}, 'eval': {}}  # {split: {language: ..}}
-  loaded = loading.load(config, data.train, tokenizer, 'train')
-  for language, (whole, counts) in loaded.items():
-    kept, held_corpus = whole.divided(share)
-    if held_corpus is not None:
-      held_counts = held_corpus.unigrams(tokenizer.vocab_size)
-      corpora['eval'][language] = held_corpus, held_counts
-      counts = np.maximum(counts - held_counts, 0)
-    corpora['train'][language] = kept, counts
-  if data.eval:
-    corpora['eval'] = loading.load(config, data.eval, tokenizer, 'eval')
-  return {x: _source(config, tokenizer, x, corpora, further) for x in splits if corpora[x]}
-
-
-def _source(config, tokenizer, split, corpora, further):
-  """The rows of a split, a Mixture if there are several languages, with baselines."""
-  of_split, languages, needed = corpora[split], list(corpora['train']), _documents_needed(config)
-  few = [name for name, (corpus, _) in of_split.items() if corpus.number_of_documents < needed]
-  if split == 'eval' and 0 < len(few) < len(of_split):
-    log.warning('eval: too few documents to evaluate on %s', ', '.join(few))
-    of_split = {name: pair for name, pair in of_split.items() if name not in few}
-  parts, of_both = {}, {}  # {language: its Rows}, {language: counts in training and here}
-  for language, (corpus, counts) in of_split.items():
-    what = f'{split} {language}'.strip()
-    parts[language] = _rows(config, corpus, tokenizer, split, languages.index(language), what)
-    both = corpora['train'][language][1], counts
-    of_both[language] = tuple(tokenized.predictable(x, tokenizer) for x in both)
-  if len(parts) == 1:
-    (source,), share = parts.values(), dict.fromkeys(parts, 1.0)
-  else:
-    sizes = {language: len(corpus) for language, (corpus, _) in of_split.items()}
-    source, share = _mixture(config, split, parts, sizes)
-  # The losses of pieces that are predicted from their own places.
-  terms = {'mlm': True, 'sbo': config.loss.sbo_weight, 'bound': 'language_model' in config}
-  terms = [name for name, is_there in terms.items() if is_there]
-  level = baselines.add(source, terms, of_both, share, languages)
-  further(source, parts, of_split, corpora['train'], share)
-  if config.loss.nsp_weight:
-    baselines.add_pairs(source, pairs_of(config), [x.totals for x in parts.values()])
-  says = 'a loss of predicted tokens that stays there has learned frequencies only'
-  log.info('%s: unigram cross-entropy %.3f nats per token; %s', split, level, says)
-  return source
-
-
-def _mixture(config, split, parts, sizes):
-  """The Mixture of the Rows of several languages, and {language: its share of the tokens}."""
-  seen = shares(sizes, config.corpus.sampling, dict(config.corpus.weights))
-  weights = {k: seen[k] / (part.totals['tokens'] / len(part)) for k, part in parts.items()}
-  source = Mixture(parts, {k: x / sum(weights.values()) for k, x in weights.items()})
-  if split == 'train':
-    log.info('share of the tokens seen: %s', ', '.join(f'{k} {x:.2%}' for k, x in seen.items()))
-    return source, seen
-  # In an evaluation every row counts once, in training as often as it is seen.
-  return source, {k: n / sum(sizes.values()) for k, n in sizes.items()}
-
-
-def _documents_needed(config):
-  return PAIRS[config.corpus.rows].documents if config.corpus.rows in PAIRS else 1
+  in_evaluations = {
+    **{name: under[f'eval_masking.{name}'] for name in SHARES},
+    'policies': (under['eval_masking.policy'],),
+    'max_predictions': under['predictions per row'],
+  }
+  return labelled.objective(
+    kind,
+    config,
+    config.loss.nsp_weight,
+    corruption,
+    eval_masking=in_evaluations,
+    sbo_weight=config.loss.sbo_weight,
+    pairs=pairs_of(config),
+    lengths=lengths(config),
+    languages=tuple(config.corpus.languages),
+    **fields,
+  )
 
 
 def pairs_of(config: ConfigDict) -> str:
@@ -238,29 +213,164 @@ def pairs_of(config: ConfigDict) -> str:
   return config.corpus.rows if config.corpus.rows in PAIRS else 'nsp'
 
 
-def _rows(config, corpus, tokenizer, split, language, what):
-  """The Rows of a corpus. language: its number; what: split and language, for messages."""
-  number, needed, block = corpus.number_of_documents, _documents_needed(config), config.corpus
-  if number < needed:
-    pairs = ' (sentence pairs take two)' if needed == 2 else ''
-    advice = 'give more text, separate documents by blank lines, or change corpus.eval_share'
-    if block.format == 'paragraphs':
-      advice = 'a file is a document (corpus.format=paragraphs); give more, or some in data.eval'
-    few = f'the {what} data has {number} documents and needs {needed}{pairs}; {advice}'
-    held_out = f'corpus.eval_share={block.eval_share} is held out while data.eval is empty'
-    raise InputError(f'{few} ({held_out}).')
-  drawn_by = judged_under(config)['eval.seed'] if split == 'eval' else config.seed
-  times, length = block.dupe_factor if split == 'train' else 1, config.data.seq_length
-  shape = {'seq_length': length, 'examples_per_row': config.data.examples_per_row}
-  cuts = {'kind': block.rows, 'short_seq_prob': block.short_seq_prob, 'dupe_factor': times}
-  drawn = {'seed': (drawn_by, split == 'eval', language), 'language': language}
-  kind = BlockRows if isinstance(corpus, Blocks) else Rows
-  out = kind(corpus, tokenizer, **shape, **cuts, **drawn)
-  made = f'{len(out):,} rows of {length}, {100 * out.fill:.1f} % filled'
-  repeated = f', of which rows are made {times} times' if times > 1 else ''
-  size = f'{number:,} documents, {len(corpus):,} tokens{repeated} -> {made}'
-  log.info('%s: %s, %s tokens cut to fit', what, size, f'{out.totals["cut_tokens"]:,}')
-  if isinstance(out, BlockRows):
-    lost = f'rows of a pass that are left out, or twice: {100 * out.misses:.2f} %'
-    log.info('%s: planned by block, %d units; %s', what, corpus.units, lost)
+# -- rows ------------------------------------------------------------------------------------------
+
+
+def sources(
+  config: ConfigDict, tokenizer: Tokenizer, splits: Sequence[str] = ('train', 'eval')
+) -> dict[str, Any]:
+  """The rows of each split, {split: source}, with baselines."""
+  return {split: source for split, source, _ in with_languages(config, tokenizer, splits)}
+
+
+def with_languages(
+  config: ConfigDict, tokenizer: Tokenizer, splits: Sequence[str]
+) -> Iterator[tuple[str, Any, dict[str, Language]]]:
+  """Yields (split, its source with baselines, {name of a language: its Language}). With data.eval
+  empty, documents are held out by a hash of their text."""
+  # `resolve` checks this before a training; an evaluation may come with another policy.
+  _check_marks(config, loading.metas(config.data.train, config.corpus.languages))
+  loaded = _loaded(config, tokenizer)
+  for split in splits:
+    if not loaded[split]:
+      continue
+    languages = _languages(config, tokenizer, split, loaded)
+    if len(languages) == 1:
+      (source,) = (language.rows for language in languages.values())
+    else:
+      source = _mixture(config, languages)
+    _add_baselines(config, tokenizer, split, source, languages)
+    yield split, source, languages
+
+
+def _loaded(config, tokenizer):
+  """{split: {language: (corpus, how often each piece occurs in it [V])}}."""
+  data = config.data
+  train, evaluated = {}, {}
+  share = 0.0 if data.eval else config.corpus.eval_share
+  for name, (whole, counts) in loading.load(config, data.train, tokenizer, 'train').items():
+    kept, held_out = whole.divided(share)
+    if held_out is not None:
+      held_counts = held_out.unigrams(tokenizer.vocab_size)
+      evaluated[name] = held_out, held_counts
+      counts = np.maximum(counts - held_counts, 0)
+    train[name] = kept, counts
+  if data.eval:
+    evaluated = loading.load(config, data.eval, tokenizer, 'eval')
+  return {'train': train, 'eval': evaluated}
+
+
+def _languages(config, tokenizer, split, loaded):
+  """{name: Language} of a split. Its `share` is in an evaluation that of the text, in training that
+  of corpus.sampling and corpus.weights."""
+  corpora = _large_enough(config, split, loaded[split])
+  numbers = {name: number for number, name in enumerate(loaded['train'])}
+  sizes = {name: len(corpus) for name, (corpus, _) in corpora.items()}
+  if split == 'train':
+    share = shares(sizes, config.corpus.sampling, dict(config.corpus.weights))
+  else:
+    share = {name: size / sum(sizes.values()) for name, size in sizes.items()}
+  if len(corpora) == 1:
+    share = dict.fromkeys(corpora, 1.0)
+  elif split == 'train':
+    log.info('share of the tokens seen: %s', ', '.join(f'{k} {x:.2%}' for k, x in share.items()))
+  out = {}
+  for name, (corpus, counts) in corpora.items():
+    train_corpus, train_counts = loaded['train'][name]
+    out[name] = Language(
+      number=numbers[name],
+      rows=_rows(config, corpus, tokenizer, split, numbers[name], f'{split} {name}'.strip()),
+      tokens=len(corpus),
+      counts=counts,
+      train_tokens=len(train_corpus),
+      train_counts=train_counts,
+      share=share[name],
+    )
   return out
+
+
+def _large_enough(config, split, corpora):
+  """The corpora that have enough documents; InputError if there is none, or one for training has
+  not."""
+  pairs, needed = '', 1
+  if config.corpus.rows in PAIRS:
+    pairs, needed = ' (sentence pairs take two)', PAIRS[config.corpus.rows].documents
+  few = [name for name, (corpus, _) in corpora.items() if corpus.number_of_documents < needed]
+  if not few:
+    return corpora
+  if split == 'eval' and len(few) < len(corpora):
+    log.warning('eval: too few documents to evaluate on %s', ', '.join(few))
+    return {name: loaded for name, loaded in corpora.items() if name not in few}
+  place = f'{split} {few[0]}'.strip()
+  number = corpora[few[0]][0].number_of_documents
+  advice = 'give more text, separate documents by blank lines, or change corpus.eval_share'
+  if config.corpus.format == 'paragraphs':
+    advice = 'a file is a document (corpus.format=paragraphs); give more, or some in data.eval'
+  raise InputError(
+    f'the {place} data has {number} documents and needs {needed}{pairs}; '
+    f'{advice} (corpus.eval_share={config.corpus.eval_share} is held out while data.eval is empty).'
+  )
+
+
+def _rows(config, corpus, tokenizer, split, language, place):
+  """The rows of a corpus. language: its number; place: split and language, for messages."""
+  times = config.corpus.dupe_factor if split == 'train' else 1
+  drawn_by = judged_under(config)['eval.seed'] if split == 'eval' else config.seed
+  kind = BlockRows if isinstance(corpus, Blocks) else Rows
+  rows = kind(
+    corpus,
+    tokenizer,
+    seq_length=config.data.seq_length,
+    examples_per_row=config.data.examples_per_row,
+    kind=config.corpus.rows,
+    short_seq_prob=config.corpus.short_seq_prob,
+    dupe_factor=times,
+    seed=(drawn_by, split == 'eval', language),
+    language=language,
+  )
+  repeated = f', of which rows are made {times} times' if times > 1 else ''
+  log.info(
+    f'{place}: {corpus.number_of_documents:,} documents, {len(corpus):,} tokens{repeated} -> '
+    f'{len(rows):,} rows of {config.data.seq_length}, {100 * rows.fill:.1f} % filled, '
+    f'{rows.totals["cut_tokens"]:,} tokens cut to fit'
+  )
+  if isinstance(rows, BlockRows):
+    log.info(
+      f'{place}: planned by block, {corpus.units} units; '
+      f'rows of a pass that are left out, or twice: {100 * rows.misses:.2f} %'
+    )
+  return rows
+
+
+def _mixture(config, languages):
+  """The Mixture of the rows of several languages, each in proportion to its share of the tokens."""
+  seen = shares(
+    {name: language.tokens for name, language in languages.items()},
+    config.corpus.sampling,
+    dict(config.corpus.weights),
+  )
+  rows = {name: language.rows for name, language in languages.items()}
+  weights = {name: seen[name] / (part.totals['tokens'] / len(part)) for name, part in rows.items()}
+  return Mixture(rows, {name: x / sum(weights.values()) for name, x in weights.items()})
+
+
+def _add_baselines(config, tokenizer, split, source, languages):
+  """Adds the baselines of the losses of pieces that are predicted from their own places, and of
+  sentence pairs."""
+  terms = ['mlm']
+  if config.loss.sbo_weight:
+    terms.append('sbo')
+  if 'language_model' in config:
+    terms.append('bound')
+  counts = {}
+  for name, language in languages.items():
+    in_training = tokenized.predictable(language.train_counts, tokenizer)
+    counts[name] = in_training, tokenized.predictable(language.counts, tokenizer)
+  level = baselines.add(source, terms, languages, counts)
+  if config.loss.nsp_weight:
+    totals = [language.rows.totals for language in languages.values()]
+    baselines.add_pairs(source, pairs_of(config), totals)
+  log.info(
+    f'{split}: unigram cross-entropy {level:.3f} nats per token; '
+    'a loss of predicted tokens that stays there has learned frequencies only'
+  )

@@ -3,11 +3,11 @@
   race   RACE (Lai et al. 2017): a folder with train/high, dev/middle.. whose files each hold a JSON
          object with article, questions, options, answers (letters) and id; or tfds:race/high,
          NAME=tfds:race/high,NAME=tfds:race/middle; or .parquet, hf:NAME, as a row each question
-  swag   SWAG (Zellers et al. 2018): CSV with sent1, sent2, ending0.., label
+  swag   SWAG (Zellers et al. 2018): CSV with sent1, sent2, ending0.., label (a number)
   dream  DREAM (Sun et al. 2019) and C3 (Sun et al. 2020): JSON, a list of [turns of a dialogue or
          paragraphs, [{question, choice, answer (its text)}, ..], id]; or such rows of DREAM
   copa   SuperGLUE's COPA and XCOPA (JSONL, or tfds:super_glue/copa): premise, question (cause or
-         effect), choice1, choice2, label
+         effect), choice1, choice2, label (a number)
 
 A model reads each choice as the context followed by the question and the choice. SWAG's context is
 sent1, its question sent2. COPA's questions are worded as on its annotation sheets, in English for
@@ -19,22 +19,26 @@ used; one without an answer is left out of training. Of equal choices the first 
 """
 
 import re
-from collections import Counter
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
-from bert_jax.errors import InputError, listed, quoted
+from bert_jax.errors import listed, quoted
 from bert_jax.files import Path
 from bert_jax.tasks.faulty_records import Problems, Unusable, reads, says_no_label
 from bert_jax.text import files, tables
 from bert_jax.text.values import json_value
 
 LEVELS = 'middle', 'high'  # the kinds of school of RACE
-HINT = 'call its columns sent1 (the context), sent2 (the question, or empty), ending0, .., label'
+LETTERS = 'ABCDEFGHIJ'
+PASSAGE = 'no article, questions, options, answers and id of equal number'
 DIALOGUE = 'not [turns, [{question, choice, answer}, ..], id]'
+PREMISE = 'no premise, question (cause or effect), choice1 and choice2'
+SENTENCES = (
+  'call its columns sent1 (the context), sent2 (the question, or empty), ending0, .., label'
+)
 COPA = {'cause': 'What was the cause of this?', 'effect': 'What happened as a result?'}
-NO_ENDING = 'endings without a text (left out)'  # a kind of fault
 _ENDING = re.compile(r'ending\d')
 _BLANK = re.compile(r'(?<!\w)_+|_+(?!\w)|_{2,}')  # RACE also writes "that_."; not my_name
 
@@ -45,7 +49,7 @@ class Question(NamedTuple):
   context: str
   text: str
   choices: tuple[str, ...]
-  gold: int | None  # number of the right choice; None: not known
+  gold: int | str | None  # number of the right choice; None: not known; while read also a text
   level: str = ''  # one of LEVELS, or ''
   fills: bool = False  # does a choice fill the blanks of the text, if it has any?
 
@@ -57,159 +61,143 @@ class Question(NamedTuple):
     return [f'{self.text} {choice}'.strip() for choice in self.choices]
 
 
-def read(config: ConfigDict, split: str, problems: Problems) -> list[Question]:
-  """The Questions of a split; unusable ones go to `problems`."""
-  out = list(_read(config, split, problems))
-  usual = Counter(len(question.choices) for question in out).most_common(1)[0][0]
-  for question in out:
-    if (number := len(question.choices)) != usual:
-      kind = f'questions of {number} choices, where most have {usual} (kept)'
-      problems.note(kind, question.where)
-  return out
-
-
 @reads('questions', name='data of the format in task.format')
-def _read(config, split, problems):
+def read(config: ConfigDict, split: str, problems: Problems) -> Iterator[Question]:
+  """Yields the Questions of a split; unusable ones go to `problems`."""
   reader = {'race': _race, 'swag': _swag, 'dream': _dream, 'copa': _copa}[config.task.format]
   for _, spec in files.parts(config.data[split]):
-    if config.task.format in ('race', 'dream') and files.suffix(Path(spec)) in ('.csv', '.tsv'):
-      is_json = f'{spec} is a table, and {config.task.format} is JSON'
-      raise InputError(f'data.{split}: {is_json}; use task=swag and {HINT}.')
-    for where, fields, gold in reader(spec, split, problems):
-      with problems.of_record(where):
-        question = _checked(where, fields, gold, problems)
-        if gold is not None or not problems.lacks('an answer', where, split):
+    for question in reader(spec, split, problems):
+      with problems.of_record(question.where):
+        _check(question)
+        if question.gold is not None or not problems.lacks('an answer', question.where, split):
           yield question
 
 
-def _checked(where, fields, gold, problems):
-  """Makes a Question. gold: the number of the right choice; a text that is none; None: unknown."""
-  choices = fields['choices']
-  if len(choices) < 2:
-    few = f'there are {len(choices)} choices; a question needs two'
+def _check(question):
+  """Unusable if there is nothing to choose from, or the answer (then a text) is no choice."""
+  choices, number = question.choices, len(question.choices)
+  if number < 2:
+    few = f'there are {number} choices; a question needs two'
     raise Unusable(few, 'questions without a choice')
-  if isinstance(gold, str):
-    fault = f'its answer {quoted(gold)} is none of the {len(choices)} choices {listed(choices)}'
-    raise Unusable(fault, 'answers that are no choice')
-  parts = {'contexts': [fields['context']], 'questions': [fields['text']], 'choices': choices}
-  for name, texts in parts.items():
-    if not all(map(str.strip, texts)):
-      problems.note(f'empty {name} (kept)', where)
-  if len(set(choices)) < len(choices):
-    problems.note('questions with equal choices (kept)', where)
-  return Question(where, gold=gold, **fields | {'choices': tuple(choices)})
+  if isinstance(question.gold, str):
+    raise Unusable(
+      f'its answer {quoted(question.gold)} is none of the {number} choices {listed(choices)}',
+      'answers that are no choice',
+    )
 
 
-# -- a reader of each format: yields (where, {field of a Question: value}, gold as in _checked) ----
+def _gold(answer, known):
+  """The number of an answer among the known ones; None: there is no answer; a text: it is none."""
+  if answer in known:
+    return known.index(answer)
+  return None if answer is None or says_no_label(answer) else answer
+
+
+def _number(label, choices):
+  """The right choice from a cell with its number, which pandas may have written as 1.0."""
+  numbers = [str(i) for i in range(len(choices))]
+  return _gold((label or '').strip().removesuffix('.0'), numbers)
+
+
+# -- a reader of each format; a Question's gold may be a text, see _gold ---------------------------
 
 
 def _race(spec, split, problems):
-  layout = 'no article, questions, options, answers and id of equal number'
   for where, passage in _passages(spec, split, problems):
-    with problems.of_record(where, layout, 'passages without their fields'):
-      if 'questions' not in passage:  # records of one question each
-        texts = {f'{name}s': [passage[name]] for name in ('question', 'answer') if name in passage}
-        passage = {**passage, 'options': [_list(passage['options'])], **texts, 'id': where}
-      questions, options = (_list(passage[name]) for name in ('questions', 'options'))
-      options = [_texts(_list(choices)) for choices in options]
-      answers = _list(
-        passage.get('answers') or ([None] * len(questions) if split != 'train' else [])
-      )
-      name = passage['id'] if 'id' in passage else passage['example_id']
-      numbers = len(questions), len(options), len(answers)
-      if len(set(numbers)) > 1:
-        raise ValueError('{} questions, {} options, {} answers'.format(*numbers))
-      article, name, *questions = _texts([passage['article'], name, *questions])
-      level = next((part for part in re.split('[/:]', where) if part in LEVELS), '')
-      of_all = dict(context=article, level=level, fills=True)
-      for k, (text, choices, answer) in enumerate(zip(questions, options, _texts(answers))):
-        gold = _gold(answer.upper(), choices)
-        yield f'{where}:{k}', dict(of_all, id=f'{name}-{k}', text=text, choices=choices), gold
+    with problems.of_record(where, PASSAGE, 'passages without their fields'):
+      yield from list(_of_passage(where, passage, split))
+
+
+def _of_passage(where, passage, split):
+  if 'questions' in passage:
+    name = passage['id'] if 'id' in passage else passage['example_id']
+    questions, options = _list(passage['questions']), _list(passage['options'])
+    answers = passage.get('answers')
+    if answers is None and split != 'train':
+      answers = [None] * len(questions)
+  else:  # records of one question each
+    name, questions, options = where, [passage['question']], [passage['options']]
+    answers = [passage.get('answer')]
+  context = _text(passage['article'])
+  level = next((part for part in re.split('[/:]', where) if part in LEVELS), '')
+  of_passage = zip(_texts(questions), options, _texts(_list(answers)), strict=True)
+  for k, (text, choices, answer) in enumerate(of_passage):
+    choices = tuple(_texts(_list(choices)))
+    gold = _gold(answer.strip().upper(), LETTERS[: len(choices)])
+    yield Question(f'{where}:{k}', f'{name}-{k}', context, text, choices, gold, level, fills=True)
 
 
 def _passages(spec, split, problems):
   """Yields (where, passage) of RACE; `where` contains the level."""
   if _are_tables(spec):
-    yield from ((where, tables.with_nulls(row)) for where, row in problems.rows(spec))
+    for where, row in problems.rows(spec):
+      yield where, tables.with_nulls(row)
     return
   folder = Path(spec).expanduser() / ('train' if split == 'train' else 'dev')
   for path in files.expand(str(folder) if folder.is_dir() else spec):
     where = f'{path.parent.name}/{path.name}'
-    if (passage := problems.json(path, where)) is not None:
+    passage = problems.json(path, where)
+    if passage is not None:
       yield where, passage
 
 
 def _swag(spec, split, problems):
   for number, (where, row) in enumerate(problems.rows(spec)):
     with problems.of_record(where):
-      names = sorted(filter(_ENDING.fullmatch, {**row, **row.no_text})) or ['ending0']
-      context, text, *choices = problems.columns(row, ['sent1', 'sent2', *names], where, HINT)
-      gold = _gold(row.get('label'), names, names)  # which may be the word nan
-      while choices and choices[-1].strip().lower() in ('', 'nan' * (gold != len(choices) - 1)):
-        choices.pop()  # fewer than others have
-        problems.note(NO_ENDING, where)
+      endings = sorted(filter(_ENDING.fullmatch, tables.columns_of(row))) or ['ending0']
+      columns = ['sent1', 'sent2', *endings]
+      context, text, *choices = problems.columns(row, columns, where, SENTENCES)
+      while choices and not choices[-1].strip():  # fewer than others have
+        choices.pop()
       name = row.get('', str(number))  # SWAG's first column has no name
-      fields = {'context': context, 'text': text, 'choices': choices, 'id': name}
-      yield where, fields, _gold(row.get('label'), choices, names)
+      gold = _number(row.get('label'), choices)
+      yield Question(where, name, context, text, tuple(choices), gold)
 
 
 def _copa(spec, split, problems):
-  layout = 'premise, question (cause or effect), choice1 and choice2'
   for number, (where, row) in enumerate(problems.rows(spec)):
-    with problems.of_record(where, f'no {layout}', 'records without their fields'):
-      names = 'premise', 'choice1', 'choice2'
-      context, *choices = problems.columns(row, names, where, f'COPA has {layout}')
-      fields = {'context': context, 'text': COPA[row['question']], 'choices': choices}
-      fields['id'] = row.get('idx', str(number))
-      yield where, fields, _gold(row.get('label'), fields['choices'], ['choice1', 'choice2'])
+    with problems.of_record(where, PREMISE, 'records without their fields'):
+      context, *choices = problems.columns(row, ('premise', 'choice1', 'choice2'), where)
+      name, gold = row.get('idx', str(number)), _number(row.get('label'), choices)
+      yield Question(where, name, context, COPA[row['question']], tuple(choices), gold)
+
+
+def _dream(spec, split, problems):
+  for where, dialogue in _dialogues(spec, split, problems):
+    with problems.of_record(where, DIALOGUE, 'dialogues without their fields'):
+      # A question that is faulty makes all of its dialogue so.
+      yield from list(_of_dialogue(where, dialogue))
+
+
+def _dialogues(spec, split, problems):
+  """Yields (where, [turns, questions, id])."""
+  if _are_tables(spec):
+    for where, row in problems.rows(spec):
+      yield where, [row.get('dialogue'), [tables.with_nulls(row)], row.get('id', where)]
+    return
+  for path in files.split_files(spec, split):
+    content = problems.json(path, path.name)
+    if isinstance(content, list):
+      for number, dialogue in enumerate(content):
+        yield f'{path.name}[{number}]', dialogue
+    elif content is not None:
+      problems.wrong(path.name, 'no JSON list; is it data of DREAM or C3?', 'files without a list')
+
+
+def _of_dialogue(where, dialogue):
+  turns, asked, name = dialogue
+  context = '\n'.join(_texts(_list(turns)))
+  for k, question in enumerate(asked):
+    choices = tuple(_texts(_list(question['choice'])))
+    gold = _gold(_text(question.get('answer')), choices)
+    yield Question(
+      f'{where}:{k}', f'{name}-{k}', context, _text(question['question']), choices, gold
+    )
 
 
 def _are_tables(spec):
   """Whether a spec names a set, or tables of Arrow."""
   return files.is_named(spec) or any(files.suffix(x) in files.RECORDS for x in files.expand(spec))
-
-
-def _dream(spec, split, problems):
-  if _are_tables(spec):
-    for where, row in problems.rows(spec):
-      with problems.of_record(where, DIALOGUE, 'dialogues without their fields'):
-        cells = tables.with_nulls(row)
-        yield from _dialogue((row['dialogue'], [cells], row.get('id', where)), where, problems)
-    return
-  for path in files.split_files(spec, split):
-    content = problems.json(path, path.name)
-    if isinstance(content, list):
-      for number, record in enumerate(content):
-        where = f'{path.name}[{number}]'
-        with problems.of_record(where, DIALOGUE, 'dialogues without their fields'):
-          yield from _dialogue(record, where, problems)
-    elif content is not None:
-      problems.wrong(path.name, 'no JSON list; is it data of DREAM or C3?', 'files without a list')
-
-
-def _dialogue(record, where, problems):
-  """The questions about a dialogue, as a list: one that is faulty makes all of them so."""
-  (turns, asked, name), out = record, []
-  for k, question in enumerate(asked):
-    place, choices = f'{where}:{k}', _texts(_list(question['choice']))
-    text, answer = _texts([question['question'], question.get('answer')])
-    fields = dict(id=f'{name}-{k}', text=text, choices=choices)
-    fields['context'] = '\n'.join(_texts(_list(turns)))
-    gold = None if not answer else choices.index(answer) if answer in choices else answer
-    if gold == answer and answer.strip() in (plain := [choice.strip() for choice in choices]):
-      problems.note('answers with other blanks than their choice (mended)', place)
-      gold = plain.index(answer.strip())
-    out.append((place, fields, gold))
-  return out
-
-
-def _gold(label, choices, columns=()):
-  """The right choice as in _checked, from its number, column, letter or text."""
-  label, number = (label or '').strip().removesuffix('.0'), len(choices)
-  for known in ([*map(str, range(number))], columns, 'ABCDEFGHIJ'[:number], choices):
-    if label and label in [*known]:
-      return [*known].index(label)
-  return None if says_no_label(label) else label
 
 
 def _list(value):
@@ -221,9 +209,12 @@ def _list(value):
   return value
 
 
+def _text(value):
+  """A text, or an empty one for null; TypeError if it is neither."""
+  if not (value is None or isinstance(value, str)):
+    raise TypeError(f'{quoted(value)} is no text')
+  return value or ''
+
+
 def _texts(values):
-  """Values that are texts or null, an empty text; TypeError if one is neither."""
-  for value in values:
-    if not (value is None or isinstance(value, str)):
-      raise TypeError(f'{quoted(value)} is no text')
-  return ['' if value is None else value for value in values]
+  return [_text(value) for value in values]

@@ -20,7 +20,7 @@ used; one without an answer is left out of training. Of equal choices the first 
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
@@ -49,7 +49,7 @@ class Question(NamedTuple):
   context: str
   text: str
   choices: tuple[str, ...]
-  gold: int | str | None  # number of the right choice; None: not known; while read also a text
+  gold: Any  # number of the right choice; None: not known; a text: it is no choice (while read)
   level: str = ''  # one of LEVELS, or ''
   fills: bool = False  # does a choice fill the blanks of the text, if it has any?
 

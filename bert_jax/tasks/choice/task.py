@@ -35,8 +35,6 @@ class Choices(Scored):
   """The rows of Q questions, an example for each choice.
   question_at [Q + 1]: the number of each question's first choice, and the number of all choices."""
 
-  leaves_out = ('COPA.jsonl',)
-
   def __init__(
     self, config: ConfigDict, tokenizer: Tokenizer, questions: list[Question], problems: Problems
   ):

@@ -54,7 +54,7 @@ def _place(fields, text, name, span):
 COREFERENCE = labelled.family(
   'coreference',
   task,
-  formats=('gap', 'wsc'),
+  formats=('gap', 'wsc', 'cluewsc'),
   main_metric=lambda config: 'coreference_accuracy',
   predictions={'coreference': Prediction(Coreference)},
 )

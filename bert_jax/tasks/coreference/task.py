@@ -1,7 +1,7 @@
 """The objective and rows of coreference: a pronoun stands for one of C candidates, or for none.
 
-  gap  two candidates; the answer is A, B or neither. gap_scores.py computes the scores
-  wsc  one candidate; the answer is true or false. The score is accuracy
+  gap           two candidates; the answer is A, B or neither. gap_scores.py computes the scores
+  wsc, cluewsc  one candidate; the answer is true or false. The score is accuracy
 
 reading.py reads the examples. A span becomes the tokens that share a character with it. A text that
 is too long is cut around its spans, which are all kept, and counted.
@@ -24,7 +24,7 @@ from bert_jax.tasks.qa.spans import tokens_between
 from bert_jax.tokenizers import Tokenizer
 
 # The answers in each format: one for each candidate, and one for no candidate.
-ANSWERS = {'gap': ('A', 'B', 'neither'), 'wsc': ('true', 'false')}
+ANSWERS = {'gap': ('A', 'B', 'neither'), 'wsc': ('true', 'false'), 'cluewsc': ('true', 'false')}
 
 
 def objective(config: ConfigDict, tokenizer: Tokenizer) -> Coreference:
@@ -35,8 +35,6 @@ def objective(config: ConfigDict, tokenizer: Tokenizer) -> Coreference:
 
 class Pronouns(Scored):
   """The rows of texts: [CLS] text [SEP], the first and last tokens of its spans, and the answer."""
-
-  leaves_out = 'gap.tsv', 'WSC.jsonl', 'cluewsc_predict.json'
 
   def __init__(
     self, config: ConfigDict, tokenizer: Tokenizer, examples: list[Example], problems: Problems

@@ -200,8 +200,8 @@ class Timeline:
       return str(self.growing)
     return ','.join(f'{x}@{step}' if step else str(x) for step, x in self._stages[field])
 
-  def check_beginning(self) -> None:
-    """InputError if a stage begins after the last step, as it may in runs of earlier versions."""
+  def check_stages(self) -> None:
+    """InputError if a stage begins after the last step."""
     for field, stages in self._stages.items():
       step, value = stages[-1] if stages else (0, '')
       if step and step >= self.steps:

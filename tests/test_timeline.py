@@ -124,4 +124,4 @@ def test_what_another_length_would_have_done_otherwise():
 def test_what_does_not_fit_the_run_is_one_sentence(changes, sentence):
   rows = 'corpus.rows=full loss.nsp_weight=0 data.seq_length=64'
   with one_sentence(sentence):
-    c.check_beginning(load(PLAIN, 'steps=100 optimizer.warmup=3', rows, changes))
+    load(PLAIN, 'steps=100 optimizer.warmup=3', rows, changes)

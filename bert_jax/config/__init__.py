@@ -9,9 +9,9 @@ folders of task families. `python -m bert_jax.config` prints all.
 """
 # ruff: noqa: F401, I001
 
-from bert_jax.config.check import ALL, SHARED, add, check, check_beginning, fields, flatten
+from bert_jax.config.check import ALL, SHARED, add, check, fields, flatten
 from bert_jax.config.check import have_other_rates, is_lengthened, nested, objectives, set_field
-from bert_jax.config.check import step_count, timeline_of, why_none_begins
+from bert_jax.config.check import step_count, timeline_of
 from bert_jax.config.compare import changes, fields_affecting, fingerprint, pasts
 from bert_jax.config.load import call, defaults, from_json, load, names_of, override, parse_arg
 from bert_jax.config.load import to_json

@@ -4,8 +4,7 @@ python -m bert_jax.config | less
 python -m bert_jax.config --find rate
 python -m bert_jax.config configs/pretrain.py:size=tiny --config.seed=1 [--find rate] [--tpus 16]
 
-Values that differ from the objective's default are marked; values that change by step are listed,
-and what keeps a new run from beginning.
+Values that differ from the objective's default are marked; values that change by step are listed.
 """
 
 import argparse
@@ -17,7 +16,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import sharding
 from bert_jax.command_line import command_line, command_parser
-from bert_jax.config import ALL, SHARED, defaults, flatten, load, timeline_of, why_none_begins
+from bert_jax.config import ALL, SHARED, defaults, flatten, load, timeline_of
 from bert_jax.errors import InputError
 from bert_jax.field import Field
 from bert_jax.tasks import TASKS
@@ -66,8 +65,7 @@ def _entry(name: str, field: Field) -> str:
 
 def lines(config: ConfigDict, tpus: int = 0, words: str = '') -> Iterator[str]:
   """`name=value  # not DEFAULT` for each field that has the words, see table; then the values that
-  change during the run, how it divides over so many TPUs, and why no new run begins with it, if
-  so."""
+  change during the run, and how it divides over so many TPUs."""
   usual, values = flatten(defaults(config.objective)), flatten(config)
   if not (found := _found(words, {name: ALL[name] for name in values})):
     raise _none_found(words)
@@ -81,8 +79,6 @@ def lines(config: ConfigDict, tpus: int = 0, words: str = '') -> Iterator[str]:
     mesh = sharding.check_tpus(tpus, config, TASKS[config.objective])
     rows = config.batch_size // (mesh['data'] * mesh['fsdp'])
     yield f'# divides over {tpus} TPUs: mesh {mesh}, {rows} rows of a batch on each data shard'
-  if sentence := why_none_begins(config):
-    yield _filled(f'# no new run begins with this: {sentence}', 4)
 
 
 def shown(args: argparse.Namespace, overrides: Sequence[str]) -> str:

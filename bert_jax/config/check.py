@@ -3,9 +3,8 @@
 import contextlib
 import dataclasses
 import functools
-import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -13,7 +12,7 @@ from ml_collections import ConfigDict
 from bert_jax.config import data, model, optimizer, run
 from bert_jax.errors import InputError, quoted, suggestion
 from bert_jax.field import Field
-from bert_jax.tasks import TASKS, teaching
+from bert_jax.tasks import TASKS
 from bert_jax.tasks.record import Family
 from bert_jax.timeline import RATE, Timeline, parsed
 
@@ -99,33 +98,13 @@ def check(config: ConfigDict) -> ConfigDict:
     raise InputError(f'config.{name} means nothing to objective {task.name!r}; remove it.')
   for name, field in task.fields.items():
     _check_field(config, values, name, field)
-  _check_rules(config, model.rules, optimizer.rules, run.rules, task.rules)
-  return config
-
-
-def check_beginning(config: ConfigDict, knows_model: bool = True) -> None:
-  """Checks the rules for new runs, which runs of earlier versions may break; InputError.
-  knows_model: whether the fields of the model are those that the run will have."""
+  for rules in (model.rules, optimizer.rules, run.rules, task.rules):
+    for holds, sentence in rules(config):
+      if not holds:
+        raise InputError(sentence)
   if config.steps:
-    timeline_of(config).check_beginning()
-  parts = *[model] * knows_model, optimizer, TASKS[config.objective]
-  _check_rules(config, *(part.rules_to_begin for part in parts))
-
-
-def why_none_begins(config: ConfigDict) -> str:
-  """The sentence with which a new run of a config will end; '': none is known. Only the run
-  knows the fields of a model that it starts from (init_from, or layers of a teacher)."""
-  try:
-    check_beginning(config, knows_model=not teaching.source_of(config))
-  except InputError as error:
-    return str(error)
-  return ''
-
-
-def _check_rules(config: ConfigDict, *rules: Callable[[ConfigDict], Iterable]) -> None:
-  for holds, sentence in itertools.chain.from_iterable(rule(config) for rule in rules):
-    if not holds:
-      raise InputError(sentence)
+    timeline_of(config).check_stages()
+  return config
 
 
 def _check_field(config: ConfigDict, values: Mapping[str, Any], name: str, field: Field) -> None:

@@ -16,7 +16,7 @@ from bert_jax.models.layers import ACTIVATIONS, NORMS
 from bert_jax.models.mixers import MIXERS
 from bert_jax.models.positions import POSITIONS
 from bert_jax.models.stack import REMAT_POLICIES
-from bert_jax.tasks import TASKS
+from bert_jax.tasks import TASKS, teaching
 
 # {field: table whose keys are its allowed values}.
 TABLES = {
@@ -75,16 +75,19 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   holds = not kernel.endswith('splash') or row % 128 == 0
   fault = f'{kernel} takes rows of a multiple of 128 tokens'
   yield holds, f'{fault}, and data.seq_length is {row}; change one of them.'
+  yield from _rules_of_choices(config)
 
 
-def rules_to_begin(config: ConfigDict) -> Iterator[tuple[bool, str]]:
-  model = config.model
+def _rules_of_choices(config: ConfigDict) -> Iterator[tuple[bool, str]]:
+  """Yields the rules for fields that only one choice of another field reads."""
+  model, is_given = config.model, bool(teaching.source_of(config))
   fault = f'model.mask_decoder={model.mask_decoder} is for objectives that predict masked words'
   masks = any(name.endswith('.masked_lm_prob') for name in TASKS[config.objective].fields)
   holds = not model.mask_decoder or masks
   yield holds, f'{fault}, and this one is {config.objective}; set it to 0.'
   fault = f'model.projection_size={model.projection_size} is for objectives that learn vectors'
-  holds = not model.projection_size or bool(TASKS[config.objective].vector)
+  task = TASKS[config.objective]  # a released model of vectors is read as one of a corpus
+  holds = not model.projection_size or bool(task.vector) or task.reads_corpus
   yield holds, f'{fault} of texts, and this one is {config.objective}; set it to 0.'
   others: dict[str, tuple[str, ...]] = {
     'rotary_theta': ('position_embeddings', 'rotary'),
@@ -96,7 +99,7 @@ def rules_to_begin(config: ConfigDict) -> Iterator[tuple[bool, str]]:
     others[name] = 'position_embeddings', 'disentangled', 'relative_bias'
   for name, (other, *values) in others.items():
     usual, fault = FIELDS[f'model.{name}'].default, f'model.{name}={model[name]}'
-    holds = model[name] == usual or model[other] in values or bool(config.init_from)
+    holds = model[name] == usual or model[other] in values or is_given
     yield holds, f'{fault} is for model.{other}={" or ".join(values)}; set it to {usual}.'
   for name in ('projection_act', 'projection_bias'):
     usual = FIELDS[f'model.{name}'].default

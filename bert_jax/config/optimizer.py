@@ -73,10 +73,6 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   for pattern in (optimizer.no_decay, optimizer.freeze, *patterns):
     fault = _fault(pattern)
     yield not fault, f'{pattern!r} in config.optimizer is not a regex: {fault}.'
-
-
-def rules_to_begin(config: ConfigDict) -> Iterator[tuple[bool, str]]:
-  optimizer = config.optimizer
   decays = optimizer.schedule.startswith('wsd')
   fault = f'optimizer.decay is {optimizer.decay:g}, and optimizer.schedule={optimizer.schedule}'
   yield decays or not optimizer.decay, f'{fault} has no such steps; set it to 0.'

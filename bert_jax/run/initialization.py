@@ -54,6 +54,7 @@ def beginning_of(config: ConfigDict, workdir: Path | str, weights: bool = True) 
     why = 'has no checkpoint; train it first' if there else 'does not exist; name a workdir'
     raise InputError(f'config.resume_from={config.resume_from} {why}.')
   if not (source := teaching.source_of(config)):
+    teaching.check_layers(config)
     return Beginning(None, None)
   with about('config.teacher' if source == config.get('teacher') else 'config.init_from'):
     return Beginning(hub.folder(source, weights), None)
@@ -116,6 +117,7 @@ def adopt_model(
   """Takes the sizes of the model that a run starts from, if any, and the beginning of its targets
   into the config. InputError if the model has another value in a field set_by_user."""
   if not (source := teaching.source_of(config)):
+    teaching.check_layers(config)
     if config.model.new_top_layers:
       fault = 'model.new_top_layers leaves out layers of init_from, which is empty'
       raise InputError(f'{fault}; name a model there, or set it to 0.')

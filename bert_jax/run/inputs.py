@@ -87,7 +87,6 @@ def read_inputs(config: ConfigDict, workdir: Path, set_by_user: Collection[str] 
   contents.check(workdir, config)
   begins = not (beginning.continues and beginning.folder == workdir)
   if begins:
-    config_lib.check_beginning(config)
     run_tokenizer.check_path(config)
   if config.steps:  # checked before the data is read; with epochs the data decides the steps
     config_lib.timeline_of(config).rates(0)
@@ -110,8 +109,7 @@ def read_inputs(config: ConfigDict, workdir: Path, set_by_user: Collection[str] 
   common = config, tokenizer, objective, mesh
   steps = config_lib.step_count(config, len(sources['train']))
   timeline = config_lib.timeline_of(config, steps)
-  if begins:
-    timeline.check_beginning()
+  timeline.check_stages()
   batches = batches_of(sources['train'], *common, seed=config.seed, position=timeline.position)
   eval_batches = batches_of(sources['eval'], *common) if 'eval' in sources else None
   if eval_batches is None:

@@ -42,6 +42,7 @@ def on_same_data(
   labels; with another objective it makes its own rows of the same documents, but as far as the user
   has set how. max_hours is the student's: of both together."""
   rows = config_lib.fields_affecting('rows') - config_lib.fields_affecting('weights')
+  rows = {name for name in rows if not name.endswith('.rows')}
   reading = '.eval_share', '.every_label_trained', '.text_field', 's.format'
   names = {'data.train', 'max_hours', *(rows & config_lib.fields_affecting('judging'))}
   names |= {name for name in rows if name.endswith(reading)}

@@ -105,7 +105,7 @@ def family(
   parts |= {'fields': task_fields(*formats) | dict(fields or {})}
   if has_teacher:
     parts['fields'] |= teaching.FIELDS
-    parts |= {'rules_to_begin': teaching.rules_to_begin, 'taught': teaching.by_answers}
+    parts |= {'taught': teaching.by_answers}
   return Family(name=name, defaults=DEFAULTS | dict(defaults or {}), **parts | more)
 
 

@@ -129,12 +129,10 @@ class Family:
   reads_corpus: bool = False
   plain_baseline: PlainBaseline | None = None
 
-  # Its own config fields. A rule is (what must hold, the sentence if not). rules_to_begin are for
-  # new runs; runs of earlier versions may break them.
+  # Its own config fields. A rule is (what must hold, the sentence if not).
   fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # that differ here
   rules: Callable[['ConfigDict'], Iterable[tuple[bool, str]]] = lambda config: ()
-  rules_to_begin: Callable[['ConfigDict'], Iterable[tuple[bool, str]]] = lambda config: ()
   # The names of its fields that change nothing in a run of a config.
   without_effect: Callable[['ConfigDict'], Iterable[str]] = lambda config: ()
   limit_field: str = ''  # the most tokens of an example (0: a row); '': rows are no examples

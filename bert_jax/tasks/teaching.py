@@ -44,13 +44,6 @@ def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
   yield weights.soft_weight or weights.label_weight, none
 
 
-def rules_to_begin(config: ConfigDict) -> Iterator[tuple[Any, str]]:
-  """Yields the rule for new runs: layers are taken from a teacher that there is."""
-  every = config.distillation.every_layer
-  starts = f'distillation.every_layer={every} starts from layers of a teacher and there is none'
-  yield not every or config.teacher, f'{starts}; name it with --config.teacher=W.'
-
-
 class Teacher(NamedTuple):
   """A trained model whose answers and layers a student imitates."""
 
@@ -86,6 +79,15 @@ def every_layer(config: ConfigDict) -> int:
 def source_of(config: ConfigDict) -> str:
   """The model from which a run starts, as config.init_from names it; '': none."""
   return config.teacher if every_layer(config) else config.init_from
+
+
+def check_layers(config: ConfigDict) -> None:
+  """InputError if a run is to start from layers of a teacher that is not named."""
+  if 'distillation' in config and config.distillation.every_layer and not config.teacher:
+    raise InputError(
+      f'distillation.every_layer={config.distillation.every_layer} starts from layers of a teacher '
+      'and there is none; name it with --config.teacher=W.'
+    )
 
 
 def settings(config: ConfigDict) -> dict[str, Any]:

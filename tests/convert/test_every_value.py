@@ -110,4 +110,3 @@ def test_a_field_without_what_it_stands_on_is_one_sentence(name):
   config.model[name] = value
   with refused(rf'model\.{name}'):
     c.check(config)
-    c.check_beginning(config)

@@ -14,7 +14,6 @@ from refusal import one_sentence
 from test_models import batch, hidden, model, weights
 from toys import load
 
-from bert_jax import config as config_lib
 from bert_jax import models
 from bert_jax.models import relative
 from bert_jax.objectives import encode, mask_decoder
@@ -159,7 +158,5 @@ def test_it_has_as_many_parameters_as_the_releases():
 
 
 def test_a_mask_decoder_is_for_objectives_that_mask():
-  config_lib.check_beginning(load('configs/pretrain.py:arch=deberta'))
-  old = load('configs/finetune.py:task=sst2', 'model.mask_decoder=2')  # it may go on, and answers
   with one_sentence('predict masked words, and this one is classification; set it to 0.'):
-    config_lib.check_beginning(old)
+    load('configs/finetune.py:task=sst2', 'model.mask_decoder=2')

@@ -589,9 +589,7 @@ def test_a_sweep_joins_the_earlier_one_in_its_folder(tmp_path, capsys, caplog, m
   around('steps=7', 'epochs=0')  # a run may have another length
   with pytest.raises(InputError, match=r'with another config \(optimizer.beta1: 0.9 -> 0.7'):
     around('optimizer.beta1=0.7')
-  with pytest.raises(
-    InputError, match='^optimizer.decay=0.1,seed=0: .* no such steps; set it to 0'
-  ):
+  with pytest.raises(InputError, match='no such steps; set it to 0'):
     joined('optimizer.decay=0.1')
 
 
@@ -1058,7 +1056,7 @@ def test_a_folder_of_a_resolved_run_is_the_same_sweep(tmp_path):
   given = ['--config.masking.max_predictions_per_seq=0']
   one = lambda *fields: planned(tmp_path, '--seeds', '1', fields=[*given, *fields])
   ((run,), _) = one()
-  config = c.override(run.config, ['--config.masking.max_predictions_per_seq=7'])
+  config = c.override(run.config, ['--config.masking.max_predictions_per_seq=9'])
   contents.claim(tmp_path / run.folder, config)
   assert one()[1]['runs'].keys() == {run.folder}
   with pytest.raises(InputError, match='was trained with another config .data.seq_length'):

@@ -86,10 +86,6 @@ def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
     yield two, f'{less} holds less than two of task.max_length {window}; {advice}.'
     few = f'{less} has {most}; set data.examples_per_row={most} or more.'
     yield not two or config.data.examples_per_row >= most, few
-
-
-def rules_to_begin(config: ConfigDict) -> Iterator[tuple[Any, str]]:
-  yield from teaching.rules_to_begin(config)
   names = (config.table[f'{name}_column'] for name in ('text', 'pair', 'label'))
   columns = [name for name in names if name]
   twice = f'table.text_column, pair_column and label_column name {listed(columns)}'
@@ -225,7 +221,6 @@ CLASSIFICATION = labelled.family(
   main_metric=main_metric,
   fields=FIELDS,
   rules=rules,
-  rules_to_begin=rules_to_begin,
   predictions={name: Prediction(ask, lacks=LACKS) for name, ask in ASKS.items()},
   heads=(
     Head('ForSequenceClassification', PARTS, 'text-classification'),

@@ -81,6 +81,12 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   for block in ('masking', 'eval_masking'):
     much = f'{block}.mask_share and {block}.random_share add up to more than 1.'
     yield config[block].mask_share + config[block].random_share <= 1, much
+  rate, tokens = config.masking.masked_lm_prob, config.data.seq_length
+  most, takes = config.masking.max_predictions_per_seq, task.most_predictions(rate, tokens)
+  # Published caps round the rate up or down: 20 of 128 tokens, 76 and 77 of 512.
+  few = f'masking.max_predictions_per_seq is {most}, and masked_lm_prob={rate:g} of {tokens} tokens'
+  advice = f'takes {takes}; set it to {takes} or more, or to 0 for as many as it takes.'
+  yield most in (0, takes) or most >= int(rate * tokens), f'{few} {advice}'
   no_pairs = f'loss.nsp_weight is {weight} but corpus.rows={rows} makes no sentence pairs'
   yield weight == 0 or rows in PAIRS, f'{no_pairs}; set loss.nsp_weight=0 or corpus.rows=nsp.'
   yield from length_rules(config)
@@ -128,15 +134,6 @@ def length_rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   yield not (lengths and config.model.memory_length), f'{cuts}, {follows}'
 
 
-def rules_to_begin(config: ConfigDict) -> Iterator[tuple[bool, str]]:
-  rate, tokens = config.masking.masked_lm_prob, config.data.seq_length
-  most, takes = config.masking.max_predictions_per_seq, task.most_predictions(rate, tokens)
-  # Published caps round the rate up or down: 20 of 128 tokens, 76 and 77 of 512.
-  few = f'masking.max_predictions_per_seq is {most}, and masked_lm_prob={rate:g} of {tokens} tokens'
-  advice = f'takes {takes}; set it to {takes} or more, or to 0 for as many as it takes.'
-  yield most in (0, takes) or most >= int(rate * tokens), f'{few} {advice}'
-
-
 def from_released(config: ConfigDict, released: Released) -> None:
   config.masking.max_predictions_per_seq = max(1, round(0.15 * released.limit))
   config.corpus.rows = released.pairs
@@ -176,7 +173,6 @@ PRETRAINING = Family(
   main_metric=lambda config: 'mlm',
   fields=CORPUS | MASKING | EVAL_MASKING | LOSS,
   rules=rules,
-  rules_to_begin=rules_to_begin,
   without_effect=without_effect,
   judged_under=task.judged_under,
   remarks=remarks.remarks,

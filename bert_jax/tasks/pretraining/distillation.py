@@ -32,9 +32,10 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   yield not config.model.causal, 'distillation predicts masked words; set model.causal=false.'
 
 
-def rules_to_begin(config: ConfigDict) -> Iterator[tuple[bool, str]]:
-  yield from PRETRAINING.rules_to_begin(config)
-  yield bool(config.teacher), 'there is no teacher to learn from; name it with --config.teacher=W.'
+def resolve(config: ConfigDict) -> ConfigDict:
+  if not config.teacher:
+    raise InputError('there is no teacher to learn from; name it with --config.teacher=W.')
+  return PRETRAINING.resolve(config)
 
 
 def by_words(config: ConfigDict, objective: Any, teacher: teaching.Teacher) -> teaching.Lesson:
@@ -58,5 +59,5 @@ DISTILLATION = variant(
   defaults=DEFAULTS,
   taught=by_words,
   rules=rules,
-  rules_to_begin=rules_to_begin,
+  resolve=resolve,
 )

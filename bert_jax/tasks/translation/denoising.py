@@ -72,7 +72,6 @@ DENOISING = variant(
   objective=objective,
   sources=sources,
   rules=rules,
-  rules_to_begin=lambda config: (),
   judged_under=judged_under,
   remarks=lambda config, *of: PRETRAINING.remarks(as_pretraining(config), *of),
   fields=CORPUS | FIELDS,

@@ -130,8 +130,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     log.info('preflight of %s for %s: nothing is rented or run', args.config, ', '.join(names))
     config = config_lib.load(args.config, overrides)
     config = estimate.of_its_run(config, config_lib.names_of(overrides))
-    if sentence := config_lib.why_none_begins(config):
-      log.warning('no new run begins with this: %s', sentence)
     objective = estimate.objective_of(config)
     reports = {name: estimate.at_once(config, objective, name) for name in names}
     for name, report in reports.items() if not args.largest_batch else ():

@@ -151,8 +151,7 @@ def content_of(
   root: Path, runs: Sequence[Run], baseline: str, args: argparse.Namespace
 ) -> dict[str, Any]:
   """The content of sweep.json, with the earlier runs that have begun: of a plan that was only
-  printed, perhaps with a slip, nothing else stays. InputError if one had another config, or if a
-  new one cannot begin."""
+  printed, perhaps with a slip, nothing else stays. InputError if one had another config."""
   path, sweep = root / records.SWEEP, records.read_sweep(root)
   if sweep and any(fault.startswith(str(path)) for fault in sweep.faults):
     raise InputError(f'{path} is damaged; remove it: the same command writes it anew.')
@@ -165,10 +164,8 @@ def content_of(
   before = sweep.baseline if sweep and begun and sweep.baseline in there else ''
   moved = []
   for run in runs:
-    if not files.exists(root / run.folder / contents.CONFIG):
-      if sentence := config_lib.why_none_begins(run.config):
-        raise InputError(f'{run.folder}: {sentence}')
-    elif was := begun.get(run.folder):
+    was = begun.get(run.folder)
+    if was and files.exists(root / run.folder / contents.CONFIG):
       _check_same(root, run, was)
       moved += [f'{run.folder} from step {step} on' for step in [_moved_at(root, run)] if step]
   if moved:

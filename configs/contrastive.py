@@ -3,7 +3,7 @@
     python -m bert_jax.train --config configs/contrastive.py:task=squad,size=minilm --workdir W \
         --config.data.train=squad=$DATA/train-v1.1.json,tydi=$DATA/tydiqa.goldp.en.train.json \
         --config.data.eval=$DATA/xquad.en.json
-    python -m bert_jax.predict --model W --task embed --input lines.txt --output lines.npy
+    python -m bert_jax.predict --model W --task embed --input lines.txt --output vectors.jsonl
     python -m bert_jax.tools.convert --from W --to hf:OUT       # loads in sentence-transformers
 
 In the place of size=minilm, --config.init_from=W0 starts from any pre-trained run, and takes its

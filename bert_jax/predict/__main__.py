@@ -1,28 +1,30 @@
 """Answers lines of text with a trained model: one line in, one line of JSON out.
 
     echo 'the [MASK] of the list' | python -m bert_jax.predict --model W --top-k 5
-    python -m bert_jax.predict --model W2 --input reviews.txt --output labels.jsonl
-    python -m bert_jax.predict --model minilm --task embed --input texts.txt --output texts.npy
+    python -m bert_jax.predict --model W2 --input reviews.csv --output labels.jsonl
+    python -m bert_jax.predict --model minilm --task embed --input texts.txt --output vectors.jsonl
     echo 'The array is' | python -m bert_jax.predict --model W --task generate --max-tokens 20
 
 --model is a run's workdir or a Hugging Face folder; --task what is asked, by default what the model
 was trained for. A plain line is a text, or the fields of a record between tabs (a pair: text, tab,
 second text; a question, tab, its context; context, question, choices). A line that begins with { is
 a JSON object of the task's fields (bert_jax/predict/README.md has them); its "id" is repeated in
-the answer, and fields that the task does not have are left out and counted. With --columns text, or
-text,pair, a row of the table --input is asked in place of a line; from stdin or a pipe it is CSV.
+the answer, and fields that the task does not have are left out and counted. Of a table (.csv, .tsv,
+.parquet, ..) each row is asked, by the columns called as in training or as the fields, or by those
+of --columns text,pair; with --columns stdin or a pipe is CSV.
 
 Answers come in the order of the lines, as soon as no further line is there to be read. A line that
 cannot be answered, such as an empty one, gets {"line": number from 1, "error": why} and its id;
-these are counted, and --strict stops at the first. The exit status is 1 if no line has an answer.
-Texts that are too long are read in windows, or cut and counted.
+these are counted. The exit status is 1 if no line has an answer. Texts that are too long are read
+in windows, or cut and counted.
 """
 
 import argparse
+import codecs
 import contextlib
 import io
+import itertools
 import json
-import math
 import os
 import sys
 from collections import Counter
@@ -33,27 +35,35 @@ import jax
 import numpy as np
 
 from bert_jax import hosts
-from bert_jax.buckets import Bucket
 from bert_jax.command_line import command_line, command_parser
 from bert_jax.copies import cache_folder
 from bert_jax.errors import InputError, log, writing
-from bert_jax.files import Path, write_npy
+from bert_jax.files import Path
 from bert_jax.predict import export, lines
-from bert_jax.predict.model import PREDICTIONS, Model, check_known
-from bert_jax.tasks.ask import Ask
-from bert_jax.tasks.record import Option
-from bert_jax.text import encodings, files, tables
+from bert_jax.predict.model import OF_ALL, Model
+from bert_jax.tasks import TASKS
+from bert_jax.tasks.ask import Ask, nothing_in
+from bert_jax.text import files, tables
 
-# How the counts of tables.records and encodings.decode are worded.
+# How the counts of text/tables.py and text/files.py are worded.
 FAULTS = {
   'invalid_utf8_lines': 'lines that are not valid UTF-8 (bad bytes became U+FFFD)',
   'blank_lines': 'blank lines of the table (no answer)',
 }
-# {option: {task: its Option}} for all tasks that have the option.
-OPTIONS: dict[str, dict[str, Option]] = {}
-for _task, _prediction in PREDICTIONS.items():
-  for _name, _option in _prediction.options.items():
-    OPTIONS.setdefault(_name, {})[_task] = _option
+# Options that an export has, besides those of no effect.
+OF_EXPORT = 'model', 'task', 'checkpoint', 'dtype', 'int8', 'export', 'no_cache'
+
+
+def options() -> dict[str, tuple[list[str], Any]]:
+  """{option: (the tasks that have it, its tasks.record.Option)}."""
+  out = {}
+  for predictions in [*(family.predictions for family in TASKS.values()), OF_ALL]:
+    for task, prediction in predictions.items():
+      for name, option in prediction.options.items():
+        tasks, _ = out.setdefault(name, ([], option))
+        if task not in tasks:
+          tasks.append(task)
+  return out
 
 
 def parser() -> argparse.ArgumentParser:
@@ -61,19 +71,20 @@ def parser() -> argparse.ArgumentParser:
   out = command_parser('predict', __doc__, description=__doc__, formatter_class=raw)
   add = out.add_argument
   add('--model', required=True, help="a run's workdir, or a Hugging Face folder")
-  add('--task', default='', help=f'{", ".join(PREDICTIONS)}; default: what it can do')
+  add('--task', default='', help='what is asked; default: what the model was trained for')
   add('--checkpoint', default='latest', help='of a run: latest, best or a step')
-  add('--input', default='', help='file of lines; default, and -: stdin')
-  table = '--input is a table (.csv, .parquet, ..; stdin and pipes: CSV): its column of texts'
-  add('--columns', default='', help=f'{table}, or with commas one for each field of the task')
-  add('--text-encoding', default='', help='of --input; default: as their letters tell')
-  add('--output', default='-', help='file of JSON lines, or .npy of vectors; - is stdout')
-  add('--strict', action='store_true', help='stop at the first line that cannot be answered')
-  for name, of_tasks in OPTIONS.items():
-    option = next(iter(of_tasks.values()))
-    switch = {'action': 'store_const', 'const': not option.is_negated}
-    how: Any = {bool: switch, tuple: {'action': 'append'}}.get(option.kind, {'type': option.kind})
-    add(_flag(name, option), dest=name, help=_help(of_tasks), **how)
+  add('--input', default='', help='file of lines, or a table; default, and -: stdin')
+  add('--columns', default='', help='the columns of the table to ask, one for each field')
+  add('--text-encoding', default='', help='of --input; default: UTF-8')
+  add('--output', default='-', help='file of JSON lines; - is stdout')
+  for name, (tasks, option) in options().items():
+    flag, about = f'--{name.replace("_", "-")}', f'{", ".join(tasks)}: {option.help}'
+    if option.kind is bool:
+      add(flag, action=argparse.BooleanOptionalAction, help=about)
+    elif option.kind is tuple:
+      add(flag, action='append', help=about)
+    else:
+      add(flag, type=option.kind, help=about)
   add('--dtype', default='', help="float32 or bfloat16; default: the model's, on a CPU float32")
   add('--int8', action='store_true', help='with weights as they are in int8; so is --export then')
   add('--export', default='', help='write the model of the task as StableHLO to this folder')
@@ -82,191 +93,150 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-  args = parser().parse_args(argv)
-  args.input = args.input if args.input != '-' else ''
+  command = parser()
+  args = command.parse_args(argv)
+  args.input = '' if args.input == '-' else args.input
   with command_line():
     hosts.refuse_several('bert_jax.predict')
-    if args.task:
-      check(args, args.task)
-    columns = tuple(name.strip() for name in args.columns.split(',') if name.strip())
-    check_output(args.input, args.output)
+    check(args, command)
     faults = Counter()
-    asked = args.input, columns, faults, args.text_encoding
-    chunks = iter(()) if args.export else lines.chunks_of(*asked)
+    chunks = iter(()) if args.export else chunks_of(args, faults)
     if not args.no_cache:
       keep_compiled()
     model = Model(args.model, args.checkpoint, args.dtype, args.int8)
     task = args.task or model.default_task
-    check(args, task)
     if args.export:
       export.write(model, task, args.export)
       log.info('the program, its weights and its vocabulary are in %s', args.export)
       return
-    options = {name: getattr(args, name) for name in PREDICTIONS[task].options}
-    ask = model.ask(task, **options)
+    ask = model.ask(task, **{name: getattr(args, name) for name in options()})
+    columns = names_in(args.columns)
     if columns:
-      _check_columns(ask, columns, args.columns)
-    else:
-      lines.check_lines(args.input, ask)
-      chunks = lines.watched(chunks, ask)
-    width = model.objective.model.vector_size
-    place = contextlib.nullcontext() if args.output == '-' else writing(args.output)
-    with place, Writer(args.output, args.strict, PREDICTIONS[task].array, width) as writer:
+      ask.from_parts(columns)  # InputError for another number of fields
+    count, unanswered = 0, []
+    with output(args.output) as file:
       for chunk in chunks:
-        for answer, error in answered(ask, chunk, faults):
-          writer.write(answer, error)
-        writer.file.flush()
+        for answer in answered(ask, chunk, columns, faults):
+          count += 1
+          if 'error' in answer:
+            unanswered.append(answer)
+          print(json.dumps(_rounded(answer), ensure_ascii=False), file=file)
+        file.flush()
     if args.output != '-':
-      log.info('%d lines are in %s', writer.lines, args.output)
-    if not writer.lines:
-      log.warning('there is no line in %s: nothing is answered', args.input or 'stdin')
-    counts = model.counts + Counter({what: faults[fault] for fault, what in FAULTS.items()})
-    for what, number in counts.items():
-      log.warning('%s: %d', what, number)
-    if writer.errors:
-      message = '%d of %d lines have no answer; the first of them is %s'
-      log.warning(message, writer.errors, writer.lines, writer.first)
-      if writer.errors == writer.lines:
-        sys.exit(1)
+      log.info('%d lines are in %s', count, args.output)
+    tell(model, count, unanswered, faults, args.input)
 
 
-def _flag(name: str, option: Option) -> str:
-  return f'--{"no-" * option.is_negated}{name.replace("_", "-")}'
+def tell(model: Model, count: int, unanswered: list, faults: Counter, source: str) -> None:
+  """Logs what happened to the lines; the exit status is 1 if none has an answer."""
+  if not count:
+    log.warning('there is no line in %s: nothing is answered', source or 'stdin')
+  for what, number in model.counts.items():
+    log.warning('%s: %d', what, number)
+  for fault, what in FAULTS.items():
+    if faults[fault]:
+      log.warning('%s: %d', what, faults[fault])
+  if unanswered:
+    first = f'line {unanswered[0]["line"]}: {unanswered[0]["error"]}'
+    message = '%d of %d lines have no answer; the first of them is %s'
+    log.warning(message, len(unanswered), count, first)
+    if len(unanswered) == count:
+      sys.exit(1)
 
 
-def _help(of_tasks: dict[str, Option]) -> str:
-  """The help of an option that several tasks have; tasks with the same help are named together."""
-  tasks = {}
-  for task, option in of_tasks.items():
-    tasks.setdefault(option.help, []).append(task)
-  return '; '.join(f'{", ".join(names)}: {text}' for text, names in tasks.items())
+def names_in(columns: str) -> list[str]:
+  return [name.strip() for name in columns.split(',') if name.strip()]
 
 
-def check(args: argparse.Namespace, task: str) -> None:
-  """InputError for an unknown task, and for arguments that the task does not use."""
-  check_known(task)
-  for name, of_tasks in OPTIONS.items():
-    if (value := getattr(args, name)) is None:
-      continue
-    flag = _flag(name, next(iter(of_tasks.values())))
-    if args.export or task not in of_tasks:
-      where, those = '--export' if args.export else f'--task {task}', ' and '.join(of_tasks)
-      raise InputError(f'{flag} says nothing to {where}, only to {those}; leave it out.')
-    option = of_tasks[task]
-    option.check(name, value)
-    if option.needs and not getattr(args, option.needs):
-      raise InputError(f'{flag} says nothing without --{option.needs}; add it, or leave this out.')
-  if args.output.endswith('.npy') and not PREDICTIONS[task].array:
-    those = ' and '.join(name for name, x in PREDICTIONS.items() if x.array)
-    raise InputError(f'--output {args.output}: only {those} writes .npy; name a .jsonl.')
-  if args.export and (args.input or args.output != '-' or args.strict):
-    raise InputError('--export answers no lines; leave out --input, --output and --strict.')
+def check(args: argparse.Namespace, command: argparse.ArgumentParser) -> None:
+  """InputError for arguments that say nothing, or that would overwrite the input."""
+  for name, value in vars(args).items():
+    if args.export and name not in OF_EXPORT and value != command.get_default(name):
+      flag = name.replace('_', '-')
+      raise InputError(f'--export answers no lines; leave out --{flag}.')
+  if args.text_encoding:
+    try:
+      codecs.lookup(args.text_encoding)
+    except LookupError:
+      raise InputError(
+        f'--text-encoding {args.text_encoding} is no encoding; write utf-16 or cp1252, say.'
+      ) from None
+  both = args.input, args.output
+  if all(map(os.path.isfile, both)) and os.path.samefile(*both):
+    raise InputError(f'--output {args.output} is --input too; name another file.')
+  if Path(args.output).suffix not in ('', '.jsonl', '.json', '.txt'):
+    raise InputError(f'--output {args.output}: answers are lines of JSON; name a .jsonl.')
 
 
-def check_output(source: str, output: str) -> None:
-  """InputError if answers to the file `source` cannot be written to `output`."""
-  is_bucket, both = isinstance(path := Path(output), Bucket), (source, output)
-  if path.suffix in tables.SUFFIXES and path.suffix not in ('.jsonl', '.json'):
-    advice = 'name a .jsonl (in Python, model.predict(df) gives a table)'
-    raise InputError(f'--output {output}: answers are lines of JSON; {advice}.')
-  on_disk = all(map(os.path.isfile, both)) and os.path.samefile(*both)
-  if on_disk or (is_bucket and path == Path(source)):
-    raise InputError(f'--output {output} is --input too; name another file.')
-  nearest = path if path.exists() else path.parent
-  if output != '-' and (path.is_dir() or not (is_bucket or os.access(nearest, os.W_OK))):
-    advice = 'name a file in a folder that is there and yours'
-    raise InputError(f'--output {path} cannot be written; {advice}.')
-  if is_bucket:
-    Bucket(path.parent).check_writable()
+def chunks_of(args: argparse.Namespace, faults: Counter) -> lines.Chunks:
+  """The chunks of the input; InputError if it cannot be read, before the model is."""
+  if args.columns or (args.input and lines.is_table(args.input)):
+    chunks = lines.of_table(args.input, args.text_encoding, faults)
+  elif args.input:
+    chunks = lines.of_file(args.input, args.text_encoding, faults)
+  else:
+    return lines.of_stdin(args.text_encoding, faults)
+  first = next(chunks, [])
+  rows = [value for _, value in first if isinstance(value, dict)]
+  for name in names_in(args.columns) if rows else ():
+    tables.column(rows[0], name, args.input or 'stdin')  # that it lacks is a mistake of the command
+  return itertools.chain([first] if first else [], chunks)
 
 
-def _check_columns(ask: Ask, columns: tuple[str, ...], named: str) -> None:
-  try:
-    held = ask.from_parts(columns)
-  except InputError:
-    reads = f'this task reads {", ".join(ask.cells or ask.fields)}; name a column for each'
-    raise InputError(f'--columns {named}: {reads}.') from None
-  if len(held) > 1:
-    said = (f'{x}: {y if isinstance(y, str) else ", ".join(y)}' for x, y in held.items())
-    log.info('columns read as %s', '; '.join(said))
+@contextlib.contextmanager
+def output(path: str) -> Iterator[Any]:
+  """The file of the answers, stdout if its path is -."""
+  if path == '-':
+    if isinstance(sys.stdout, io.TextIOWrapper):
+      sys.stdout.reconfigure(encoding='utf-8')
+    yield sys.stdout
+  else:
+    with writing(path), Path(path).open('w', encoding='utf-8') as file:
+      yield file
 
 
-def answered(ask: Ask, chunk: Iterable[Any], faults: Counter) -> Iterator[tuple[dict, str]]:
-  """Yields, for each line (in bytes) or row of a table, (answer, '') or ({"line": number of a row,
-  "id": its id, if any}, why there is no answer). Lines that are not valid UTF-8 are counted."""
-  chunk = list(chunk)
-  parsed = [_parsed(ask, asked, faults) for asked in chunk]
-  replies = ask.each([record for record, _ in parsed])
-  for asked, (_, identity), (answer, error) in zip(chunk, parsed, replies):
-    line = {'line': asked[0]} if isinstance(asked, tuple) else {}
-    yield (line | identity, error) if answer is None else (identity | ask.shown(answer), '')
+def answered(
+  ask: Ask, chunk: Iterable[tuple[int, Any]], columns: Sequence[str], faults: Counter
+) -> Iterator[dict[str, Any]]:
+  """Yields the answer to each (number, line or row), or {"line": number, "error": why}; both with
+  its "id", if it has one."""
+  chunk, records, identities = list(chunk), [], []
+  for _, value in chunk:
+    record, identity = parsed(ask, value, columns, faults)
+    records.append(record)
+    identities.append(identity)
+  for (number, _), identity, (answer, error) in zip(chunk, identities, ask.each(records)):
+    if answer is None:
+      yield {'line': number, **identity, 'error': error}
+    else:
+      yield identity | ask.shown(answer)
 
 
-def _parsed(ask, asked, faults):
-  """Parses a line or row: (record, or the InputError why it is none, {"id": ..} or {})."""
+def parsed(ask: Ask, value: Any, columns: Sequence[str], faults: Counter) -> tuple[Any, dict]:
+  """(the record of a line or row, or the InputError why it is none, {"id": ..} or {})."""
   identity = {}
+  if isinstance(value, dict):
+    identity = ask.identity(value)
+    if not columns:
+      return ask.of_table([value], 'predict')[0], identity
   try:
-    if isinstance(asked, tuple):
-      _, row, cells = asked
-      identity = ask.identity(row)
-      if isinstance(cells, InputError):
-        raise cells
+    if isinstance(value, InputError):
+      return value, identity
+    if isinstance(value, dict):
+      cells = tuple(tables.column(value, name, 'this row') for name in columns)
+      if not any(map(str.strip, cells)):
+        raise InputError(nothing_in(columns))
       return ask.parsed(cells), identity
-    line = encodings.decode(asked, faults).rstrip('\r\n')
+    line = value.rstrip('\r\n')
     if not line.strip():
       raise InputError('empty line')
-    if '\0' in line:
-      raise InputError('the line has a NUL byte; if this is UTF-16, name it by --text-encoding')
     if not line.lstrip().startswith('{'):
       return ask.parsed(line.split('\t') if ask.tabs else (line,)), identity
     fields = files.parse_json(line, 'what begins with {', faults)
     identity = ask.identity(fields)
-    value = identity.get('id')
-    if isinstance(value, (dict, list)) or (isinstance(value, float) and not math.isfinite(value)):
-      identity = {}
-      raise InputError('\'id\' is no text or number; write "id": "a" or "id": 1')
     return ask.parsed(fields), identity
   except InputError as error:
     return error, identity
-
-
-class Writer:
-  """Writes answers as lines of JSON, or vectors (`array`, the key in an answer) as one .npy, with
-  NaN for missing ones. first: the first line without an answer, and why."""
-
-  def __init__(self, path: str, strict: bool, array: str, width: int):
-    self.path, self.strict, self.array, self.width = path, strict, array, width
-    self.lines, self.errors, self.first = 0, 0, ''
-    self.vectors = [] if path.endswith('.npy') else None
-
-  def __enter__(self) -> 'Writer':
-    to_file = self.path != '-' and self.vectors is None
-    if isinstance(sys.stdout, io.TextIOWrapper):
-      sys.stdout.reconfigure(encoding='utf-8')
-    self.file = Path(self.path).open('w', encoding='utf-8') if to_file else sys.stdout
-    return self
-
-  def __exit__(self, kind, error, trace) -> None:
-    if self.file is not sys.stdout:
-      self.file.close()
-    if self.vectors is not None and not kind:
-      write_npy(Path(self.path), np.array(self.vectors, np.float32).reshape(-1, self.width))
-    if kind is KeyboardInterrupt:
-      kept = 'none of them is kept' if self.vectors is not None else 'these are kept'
-      raise KeyboardInterrupt(f'stopped after {self.lines} answers; {kept}') from None
-
-  def write(self, answer: dict[str, Any], error: str) -> None:
-    self.lines += 1
-    if error:
-      self.errors += 1
-      answer = {'line': self.lines} | answer | {'error': error}
-      self.first = self.first or f'line {answer["line"]}: {error}'
-      if self.strict:
-        raise InputError(self.first)
-    if self.vectors is not None:
-      self.vectors.append(answer.get(self.array, np.full(self.width, np.nan)))
-    else:
-      print(json.dumps(_rounded(answer), ensure_ascii=False), file=self.file)
 
 
 def _rounded(value):

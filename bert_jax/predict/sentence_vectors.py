@@ -69,9 +69,9 @@ class Embed(Packed):
 
 
 POOLING = Option(str, "mean or cls; default: the model's, or mean")
-NORMALIZE = Option(bool, 'vectors as long as they are', is_negated=True)
+NORMALIZE = Option(bool, 'vectors of length 1; default: as trained, else yes')
 OPTIONS = {'pooling': POOLING, 'normalize': NORMALIZE}
-EMBED = Prediction(Embed, options=OPTIONS, array='embedding')
+EMBED = Prediction(Embed, options=OPTIONS)
 
 
 class Windows(Examples):

@@ -38,7 +38,6 @@ class Ask(abc.ABC):
   """One kind of question to one Model; subclasses define the records and how they are answered.
   fields: the fields of a record, in the order of the parts of a plain line. others: optional
   fields. columns: {field: the config's field that names its column in training data}.
-  cells: what a table has of a record, for `--columns`; (): the fields, as they are spelt.
   tabs: whether tabs separate the fields of a plain line; if not, they count as blanks.
   shows: the keys of an answer that are shown; (): all. exports: {output of the exported program:
   shape}; {}: none. The arguments of __init__ but the model are the options of its Prediction."""
@@ -46,7 +45,6 @@ class Ask(abc.ABC):
   fields: tuple[str, ...] = ('text',)
   others: tuple[str, ...] = ()
   columns: Mapping[str, str] = {}
-  cells: tuple[str, ...] = ()
   tabs: bool = False
   shows: tuple[str, ...] = ()
   exports: Mapping[str, str] = {}

@@ -26,22 +26,16 @@ class Option(NamedTuple):
   help: str  # with the default
   low: float = -math.inf  # bounds of a number
   high: float = math.inf
-  needs: str = ''  # another option, without which this one has no effect
-  is_negated: bool = False  # written --no-NAME on the command line
 
   def check(self, name: str, value: Any) -> None:
-    """InputError for a value of another kind, or out of bounds, which no model takes."""
-    if self.kind is str and isinstance(value, (list, dict)):
-      raise InputError(f'{name} is {quoted(value)}; give one text.')
+    """InputError for a value that is no such number, or out of bounds."""
     if self.kind not in (int, float):
       return
     kind: Any = Integral if self.kind is int else Real
-    if isinstance(value, bool) or not isinstance(value, kind):
-      wanted = 'a whole number' if self.kind is int else 'a number'
-      raise InputError(f'{name} is {quoted(value)}; give {wanted}.')
-    if not self.low <= value <= self.high:
-      bounds = f'{self.low} or more' if self.high == math.inf else f'{self.low} to {self.high}'
-      raise InputError(f'{name} is {value}; use {bounds}.')
+    is_number = isinstance(value, kind) and not isinstance(value, bool)
+    if not is_number or not self.low <= value <= self.high:
+      noun = 'a whole number' if self.kind is int else 'a number'
+      raise InputError(f'{name} is {quoted(value)}; give {noun} from {self.low} to {self.high}.')
 
 
 class Prediction(NamedTuple):
@@ -51,7 +45,6 @@ class Prediction(NamedTuple):
   parts: tuple[str, ...] = ()  # the parts of the parameters that it needs
   lacks: str = ''  # what a model without them lacks, and what to do, as the end of a sentence
   options: Mapping[str, Option] = types.MappingProxyType({})  # by argument of `ask`, in order
-  array: str = ''  # the key of an answer that is written to an .npy; '': none
 
 
 class Head(NamedTuple):

@@ -47,11 +47,11 @@ def sentences(number, seed=0, most=30):
 
 
 def as_lines(ask, texts):
-  """What the command line says of lines."""
-  return [
-    answer | ({'error': error} if error else {})
-    for answer, error in __main__.answered(ask, map(str.encode, texts), Counter())
-  ]
+  """What the command line says of lines, without their numbers."""
+  answers = list(__main__.answered(ask, enumerate(texts, 1), (), Counter()))
+  for answer in answers:
+    answer.pop('line', None)
+  return answers
 
 
 loaded = functools.cache(Model)
@@ -385,40 +385,32 @@ def test_lines_are_answered_while_the_pipe_is_open(model_folder):
 
 def test_files_in_and_out(model_folder, pretrained_model, tmp_path, capsys):
   (tmp_path / 'in.txt').write_text('old river\n\nnew market\n')
-  common = '--task', 'embed', '--input', tmp_path / 'in.txt'
-  main(model_folder, *common, '--no-normalize', '--output', tmp_path / 'out.npy')
-  vectors, texts = np.load(tmp_path / 'out.npy'), ['old river', 'new market']
-  assert vectors.shape == (3, 16) and np.isnan(vectors[1]).all()
-  assert 'the first of them is line 2: empty line' in capsys.readouterr().err
-  expected = pretrained_model.embed(texts, normalize=False)
-  assert vectors.dtype == expected.dtype == np.float32
-  np.testing.assert_allclose(vectors[[0, 2]], expected, rtol=1e-5, atol=1e-6)
-  expected = pretrained_model.embed(texts)
-  main(model_folder, *common, '--output', tmp_path / 'out.jsonl')
-  found = [json.loads(line) for line in (tmp_path / 'out.jsonl').read_text().splitlines()]
-  assert found[1] == {'line': 2, 'error': 'empty line'}
-  np.testing.assert_allclose(found[2]['embedding'], expected[1], atol=1e-6)
-  for arguments, said in (
-    (['--strict'], 'line 2: empty line'),
-    (['--task', 'tag'], "trained for 'mlm_nsp' and has no head for 'tag'"),
-    (['--pooling', 'max'], 'use one of mean, cls'),
-  ):
-    assert said in refused(capsys, model_folder, *common, *arguments)
+  common = '--task', 'embed', '--input', tmp_path / 'in.txt', '--output', tmp_path / 'out.jsonl'
+  for options, normalize in (([], True), (['--no-normalize'], False)):
+    main(model_folder, *common, *options)
+    assert 'the first of them is line 2: empty line' in capsys.readouterr().err
+    found = [json.loads(line) for line in (tmp_path / 'out.jsonl').read_text().splitlines()]
+    assert found[1] == {'line': 2, 'error': 'empty line'}
+    expected = pretrained_model.embed(['old river', 'new market'], normalize=normalize)
+    vectors = [found[0]['embedding'], found[2]['embedding']]
+    np.testing.assert_allclose(vectors, expected, atol=1e-6)
 
 
-def test_lines_come_as_they_are_there():
+def test_lines_come_as_they_are_there(monkeypatch):
   reads, writes = os.pipe()
-  with open(reads, 'rb') as stream:
-    chunks = lines.as_they_come(stream)
+  with open(reads) as stream:
+    monkeypatch.setattr(sys, 'stdin', stream)
+    chunks = lines.of_stdin('', counts := Counter())
     os.write(writes, b'one\ntwo\r\n')
-    assert next(chunks) == [b'one\n', b'two\r\n']
-    os.write(writes, '\u00e4\n\nbad \xff\n'.encode('latin1') + b'en')
-    assert next(chunks) == [b'\xe4\n', b'\n', b'bad \xff\n']
+    assert next(chunks) == [(1, 'one'), (2, 'two\r')]
+    os.write(writes, b'\xc3\xa4\n\nbad \xff\n' + b'en')
+    assert next(chunks) == [(3, 'ä'), (4, ''), (5, 'bad \ufffd')]
     os.write(writes, b'd')
     os.close(writes)
-    assert list(chunks) == [[b'end']]
-  many = [b'%d\n' % i for i in range(lines.CHUNK + 2)]
-  assert list(lines.as_they_come(io.BytesIO(b''.join(many)))) == [many[:-2], many[-2:]]
+    assert list(chunks) == [[(6, 'end')]] and counts == {'invalid_utf8_lines': 1}
+  content = b''.join(b'%d\n' % i for i in range(lines.CHUNK + 2))
+  monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(content)))
+  assert [len(chunk) for chunk in lines.of_stdin('', Counter())] == [lines.CHUNK, 2]
 
 
 @pytest.mark.parametrize('asked', ['a text', None, 3, {'text': 'a'}, [None], [3], [b'x']])

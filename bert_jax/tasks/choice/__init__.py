@@ -32,7 +32,6 @@ class Choose(OfHead):
   """Asks a model of multiple choice: {"context", "question", "choices": [..]}."""
 
   fields, tabs = ('context', 'question', 'choices'), True
-  cells = 'sent1', 'sent2', 'ending0', 'ending1', '..'  # as in SWAG
   examples_of, exports = Choices, {'logits': '[B], of each choice'}
   shows = 'question', 'choices', 'prediction', 'prediction_text', 'probability', 'probabilities'
 

@@ -177,7 +177,7 @@ def chunks_of(args: argparse.Namespace, faults: Counter) -> lines.Chunks:
   else:
     return lines.of_stdin(args.text_encoding, faults)
   first = next(chunks, [])
-  rows = [value for _, value in first if isinstance(value, dict)]
+  rows = [value for _, value in first if isinstance(value, tables.Row)]
   for name in names_in(args.columns) if rows else ():
     tables.column(rows[0], name, args.input or 'stdin')  # that it lacks is a mistake of the command
   return itertools.chain([first] if first else [], chunks)
@@ -215,14 +215,14 @@ def answered(
 def parsed(ask: Ask, value: Any, columns: Sequence[str], faults: Counter) -> tuple[Any, dict]:
   """(the record of a line or row, or the InputError why it is none, {"id": ..} or {})."""
   identity = {}
-  if isinstance(value, dict):
+  if isinstance(value, tables.Row):
     identity = ask.identity(value)
     if not columns:
       return ask.of_table([value], 'predict')[0], identity
   try:
     if isinstance(value, InputError):
       return value, identity
-    if isinstance(value, dict):
+    if isinstance(value, tables.Row):
       cells = tuple(tables.column(value, name, 'this row') for name in columns)
       if not any(map(str.strip, cells)):
         raise InputError(nothing_in(columns))

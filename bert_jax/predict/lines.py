@@ -37,7 +37,8 @@ def of_stdin(encoding: str, counts: Counter) -> Chunks:
   decoder = codecs.getincrementaldecoder(encoding or 'utf-8-sig')(errors='replace')
   numbers = itertools.count(1)
   rest = ''
-  while data := sys.stdin.buffer.read1(AT_ONCE):  # waits until there is something
+  stream: Any = sys.stdin.buffer
+  while data := stream.read1(AT_ONCE):  # waits until there is something
     *lines, rest = (rest + decoder.decode(data)).split('\n')
     counts['invalid_utf8_lines'] += sum('\ufffd' in line for line in lines)
     for start in range(0, len(lines), CHUNK):

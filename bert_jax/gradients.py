@@ -106,8 +106,10 @@ def over_devices(
     """The axis of each parameter that is split over mesh.fsdp here, or -1."""
 
     def axis(x):
-      spec = [() if names is None else names for names in x.spec]
-      return next((i for i, names in enumerate(spec) if 'fsdp' in names and 'fsdp' in axes), -1)
+      for i, names in enumerate(x.spec):
+        if 'fsdp' in axes and 'fsdp' in (names or ()):
+          return i
+      return -1
 
     return jax.tree.map(axis, sharding.tree_shardings(params, mesh))
 

@@ -63,8 +63,11 @@ def host_sum(tree: Any) -> Any:
 
 def add(a: Mapping[str, Mean], b: Mapping[str, Any]) -> dict[str, Mean]:
   """The sum of two {name: Mean}, where a may be {}; scalars (loss) count as Means of weight 1."""
-  b = {k: v if isinstance(v, Mean) else Mean(v, 1.0) for k, v in b.items()}
-  return {k: a[k] + v if k in a else v for k, v in b.items()}
+  out = {}
+  for name, value in b.items():
+    total = value if isinstance(value, Mean) else Mean(value, 1.0)
+    out[name] = a[name] + total if name in a else total
+  return out
 
 
 def values(terms: Mapping[str, Mean], baselines: Mapping[str, Level]) -> dict[str, float]:

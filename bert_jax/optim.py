@@ -97,14 +97,20 @@ def scale_by_trust_ratio(adapted: Tree, stacked: Tree) -> GradientTransformation
   """LAMB's trust ratio (You et al. 2020, https://arxiv.org/abs/1904.00962): an update times the
   norm of its parameter over its own norm; times 1 if one is 0, and if not `adapted`."""
 
-  def ratio(u, p, adapted, stacked):
+  def norm(x, stacked):
+    return jnp.sqrt(_by_layer(jnp.sum, x * x, stacked))
+
+  def scaled(u, p, adapted, stacked):
     if not adapted:
       return u
-    length, of_update = (jnp.sqrt(_by_layer(jnp.sum, x * x, stacked)) for x in (p, u))
+    length, of_update = norm(p, stacked), norm(u, stacked)
     is_zero = (length == 0) | (of_update == 0)
     return u * jnp.where(is_zero, 1.0, length / jnp.where(is_zero, 1.0, of_update))
 
-  return optax.stateless(lambda *trees: jax.tree.map(ratio, *trees, adapted, stacked))
+  def update(updates, params):
+    return jax.tree.map(scaled, updates, params, adapted, stacked)
+
+  return optax.stateless(update)
 
 
 def muon(adam: GradientTransformation, params: Tree) -> GradientTransformationExtraArgs:
@@ -118,7 +124,10 @@ def muon(adam: GradientTransformation, params: Tree) -> GradientTransformationEx
     return 'muon' if is_matrix and parameter_layers.layer_of(name) else 'adam'
 
   matrix = optax.contrib.MuonDimensionNumbers(reduction_axis=-2, output_axis=-1)
-  matrices = lambda tree: jax.tree.map(lambda _: matrix, tree)
+
+  def matrices(tree):
+    return jax.tree.map(lambda _: matrix, tree)
+
   orthogonal = optax.contrib.scale_by_muon(beta=0.95, weight_dimension_numbers=matrices)
   as_large = optax.stateless_with_tree_map(lambda u, _: u * 0.2 * max(jnp.shape(u)[-2:]) ** 0.5)
   labels = tree_map_with_path(label, params, stacked_in(params))
@@ -153,7 +162,10 @@ def make_optimizer(
   update is None. params: only paths and shapes are used. values: `numbers`, but traced."""
   values = values or numbers(optimizer)
   still = frozen(optimizer, params)
-  trained = lambda tree: split(tree, still)[0]
+
+  def trained(tree):
+    return split(tree, still)[0]
+
   multipliers = trained(lr_multipliers(optimizer, params))
   decayed = trained(jax.tree.map(lambda hit: not hit, matches(optimizer.no_decay, params)))
   decay = optax.add_decayed_weights(values['weight_decay'], decayed)
@@ -185,19 +197,26 @@ def split(params: Tree, frozen: Tree = None) -> tuple[Tree, Tree]:
 
 def merge(trained: Tree, frozen: Tree) -> Tree:
   """The inverse of `split`."""
-  is_none = lambda x: x is None
-  return jax.tree.map(lambda a, b: b if a is None else a, trained, frozen, is_leaf=is_none)
+
+  def one_of(a, b):
+    return b if a is None else a
+
+  return jax.tree.map(one_of, trained, frozen, is_leaf=lambda x: x is None)
 
 
 def matches(pattern: str, params: Tree) -> Tree:
   """A tree of booleans: does a regex occur in the parameter's path? '' occurs in none."""
-  hit = lambda path, _: bool(pattern and re.search(pattern, path_name(path)))
-  hits = tree_map_with_path(hit, params)
+
+  def is_hit(path, _):
+    return bool(pattern and re.search(pattern, path_name(path)))
+
+  hits = tree_map_with_path(is_hit, params)
   if pattern and not any(jax.tree.leaves(hits)):
     names = [path_name(path) for path, _ in jax.tree_util.tree_leaves_with_path(params)]
-    fault = f'regex {pattern!r} in config.optimizer matches no parameter'
     some = ', '.join(names[:: max(1, len(names) // 4)])
-    raise InputError(f'{fault}; their paths look like {some}.')
+    raise InputError(
+      f'regex {pattern!r} in config.optimizer matches no parameter; their paths look like {some}.'
+    )
   return hits
 
 
@@ -213,8 +232,8 @@ def lr_multipliers(optimizer: ConfigDict, params: Tree) -> Tree:
     factor = next((factor for factor, hit in zip(factors, hits) if hit), 1.0)
     return factor and factor * optimizer.layer_lr_decay ** (depth + above * (depth > 0))
 
-  hits = (matches(pattern, params) for pattern, _ in rules)
-  return jax.tree.map(multiplier, layer_depths(params), *hits)
+  depths = layer_depths(params)
+  return jax.tree.map(multiplier, depths, *(matches(pattern, params) for pattern, _ in rules))
 
 
 def layer_depths(params: Tree) -> Tree:
@@ -225,7 +244,8 @@ def layer_depths(params: Tree) -> Tree:
 
   def depth(path, x):
     name = path_name(path)
-    if layer := parameter_layers.layer_of(name):
+    layer = parameter_layers.layer_of(name)
+    if layer:
       tower, number = layer
       if number is None:
         return np.arange(x.shape[0], 0, -1).reshape(-1, *[1] * (len(x.shape) - 1))

@@ -20,16 +20,19 @@ LAYER = re.compile(r'(?:(?P<tower>.*?)/)?(?:layer_(?P<number>\d+)|layers)/')
 
 def layer_of(name: str) -> tuple[str, int | None] | None:
   """(tower, number of the layer; None: layers are stacked) of a path; None if it is in no layer."""
-  if match := LAYER.match(name):
-    return match['tower'] or '', int(match['number']) if match['number'] else None
-  return None
+  match = LAYER.match(name)
+  if not match:
+    return None
+  number = int(match['number']) if match['number'] else None
+  return match['tower'] or '', number
 
 
 def layer_counts(params: Any) -> dict[str, int]:
   """The number of layers of each tower in a tree of arrays or shapes; shared layers are one."""
   apart, stacked = {}, {}
   for path, x in jax.tree_util.tree_leaves_with_path(params):
-    if layer := layer_of(path_name(path)):
+    layer = layer_of(path_name(path))
+    if layer:
       tower, number = layer
       if number is None:
         stacked[tower] = x.shape[0]

@@ -81,13 +81,22 @@ class Program:
     return jax.tree.map(lambda x: x.sharding, self.state)
 
   def lower(self) -> jax.stages.Lowered:
-    options: Any = dict(compiler_options=sharding.compiler_options(self.mesh), donate_argnums=0)
-    jitted = jax.jit(self.train_step, out_shardings=(self.layout, None), **options)
+    jitted = jax.jit(
+      self.train_step,
+      out_shardings=(self.layout, None),
+      compiler_options=sharding.compiler_options(self.mesh),
+      donate_argnums=0,
+    )
     return jitted.lower(self.state, self.batch, sharding.placed(self.constants, self.mesh))
 
   def lower_evaluation(self) -> jax.stages.Lowered:
-    inputs = self.state.params, self.eval_carry, self.batch, jax.ShapeDtypeStruct((), jnp.int32)
-    return jax.jit(self.eval_step).lower(*inputs, sharding.placed(self.constants, self.mesh))
+    return jax.jit(self.eval_step).lower(
+      self.state.params,
+      self.eval_carry,
+      self.batch,
+      jax.ShapeDtypeStruct((), jnp.int32),
+      sharding.placed(self.constants, self.mesh),
+    )
 
 
 def program(
@@ -116,8 +125,9 @@ def program(
   if gradients.shards(mesh, gather) > 1 and sums != 'compiler':
     if gradients.fits(mesh, gather) and not objective.rows_meet:
       kind = config.model.dtype if sums == 'model' else sums
-      options: Any = {'mesh': mesh, 'sums': kind, 'gather': gather, 'slices': config.mesh.slices}
-      by_device = functools.partial(gradients.over_devices, **options)
+      by_device = functools.partial(
+        gradients.over_devices, mesh=mesh, sums=kind, gather=gather, slices=config.mesh.slices
+      )
     else:
       meet = objective.rows_meet
       why = 'the loss compares rows' if meet else 'jax before 0.10 has no other way on this mesh'
@@ -141,12 +151,20 @@ def program(
     sharding.like(shapes.carry, rows),
   )
   batch = sharding.like(objective.spec(config.batch_size), rows)
-  train_step, eval_step = (
-    layers.traced_in(config.model.dtype, x) for x in (train_step, make_eval_step(objective))
+
+  def make_state(key):
+    return state_of(objective.init(key))
+
+  return Program(
+    make_state=make_state,
+    train_step=layers.traced_in(config.model.dtype, train_step),
+    eval_step=layers.traced_in(config.model.dtype, make_eval_step(objective)),
+    state=state,
+    batch=batch,
+    constants=constants,
+    mesh=mesh,
+    eval_carry=sharding.like(objective.eval_carry(config.batch_size), rows),
   )
-  eval_carry = sharding.like(objective.eval_carry(config.batch_size), rows)
-  make_state = lambda key: state_of(objective.init(key))
-  return Program(make_state, train_step, eval_step, state, batch, constants, mesh, eval_carry)
 
 
 def make_train_step(
@@ -188,8 +206,11 @@ def make_train_step(
     def loss_fn(trained, batch, rng, carry, others):
       fixed, whole, constants = others
       terms, carry = terms_of(optim.merge(trained, fixed), batch, rng, carry, constants)
-      weight = {n: jax.lax.stop_gradient(whole[n] if whole else terms[n].weight) for n in weights}
-      loss = sum(weights[n] * terms[n].total / jnp.maximum(weight[n], 1e-6) for n in weights)
+      loss = 0
+      for name, factor in weights.items():
+        weight = whole[name] if whole else terms[name].weight
+        weight = jax.lax.stop_gradient(weight)
+        loss += factor * terms[name].total / jnp.maximum(weight, 1e-6)
       return loss, (terms, carry)
 
     grad_fn = jax.value_and_grad(loss_fn, has_aux=True)

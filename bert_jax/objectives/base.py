@@ -45,8 +45,8 @@ class Objective(abc.ABC):
     """Parameters, a plain nested dict."""
 
   def exported(self, params: Params) -> Params:
-    """The parameters with which other objectives, and other programs, give the same answers: they
-    standardize no numbers. Default: as they are."""
+    """Parameters to export: the scaling of regression labels is folded into the head. Default: as
+    they are."""
     return params
 
   def adopted(self, params: Params) -> Params:
@@ -55,7 +55,8 @@ class Objective(abc.ABC):
 
   def limits(self, vocab_size: int) -> dict[str, int]:
     """{array of a batch: the number that all its ids lie below}. vocab_size: of the tokenizer."""
-    if not (model := getattr(self, 'model', None)):
+    model = getattr(self, 'model', None)
+    if not model:
       return {}
     limits = {'input_ids': min(vocab_size, model.vocab_size)}
     if model.type_vocab_size > 1:

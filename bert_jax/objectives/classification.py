@@ -125,10 +125,12 @@ class Classification(LabelledExamples):
     else:
       segments_BT, positions_BN = batch['segment_ids'], batch['cls_positions']
       is_in_BNT = pooling.tokens_of_examples(segments_BT, positions_BN)
-      pooled = lambda x: shared.apply(models.Pooler(self.model), params.get('pooler', {}), x)
-      x_BTD = pooled(hidden_BTD) if self.pooling == 'late_mean' else hidden_BTD
-      x_BND = pooling.means(x_BTD, is_in_BNT)
-      x_BND = pooled(x_BND) if self.pooling == 'pooled_mean' else x_BND
+      pooler = models.Pooler(self.model)
+      if self.pooling == 'late_mean':
+        hidden_BTD = shared.apply(pooler, params.get('pooler', {}), hidden_BTD)
+      x_BND = pooling.means(hidden_BTD, is_in_BNT)
+      if self.pooling == 'pooled_mean':
+        x_BND = shared.apply(pooler, params.get('pooler', {}), x_BND)
     if not self.hierarchical:
       return x_BND
     return over_groups(params['windows']['query'], x_BND, batch['groups'])
@@ -136,7 +138,9 @@ class Classification(LabelledExamples):
   def logits_and_hidden(self, params: Params, batch: Batch, rng: Key) -> tuple[Any, jax.Array]:
     logits, hidden_BTD = super().logits_and_hidden(params, batch, rng)
     mean, scale = self.units
-    return logits if (mean, scale) == (0, 1) else logits * scale + mean, hidden_BTD
+    if (mean, scale) != (0, 1):
+      logits = logits * scale + mean
+    return logits, hidden_BTD
 
   def terms(
     self, params: Any, batch: Batch, rng: Key, train: bool, carry: Any = None, constants: Any = None

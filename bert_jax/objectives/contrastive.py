@@ -73,15 +73,16 @@ class Contrastive(ExampleRows):
     return out | {name: jax.ShapeDtypeStruct(out['weights'].shape, kind)}
 
   def init(self, rng: jax.Array) -> Params:
-    return init_model(self.model, rng) | init_projection(self.model, jax.random.fold_in(rng, 1))
+    return init_model(self.model, rng, {}) | init_projection(self.model, jax.random.fold_in(rng, 1))
 
   def vectors(self, params: Params, batch: Batch, rng: Key = None) -> jax.Array:
     """The vectors [B, N, D] float32 of texts, neither cut nor scaled; rng turns dropout on."""
 
     def vectors_of(rows, rng):
       hidden_BTD = encode(self.model, params['encoder'], rows, rng)
-      places = rows['segment_ids'], rows['cls_positions']
-      return text_vectors(self.model, params, hidden_BTD, *places, kind=self.pooling)
+      return text_vectors(
+        self.model, params, hidden_BTD, rows['segment_ids'], rows['cls_positions'], self.pooling
+      )
 
     if self.chunks == 1:
       return vectors_of(batch, rng)
@@ -91,9 +92,10 @@ class Contrastive(ExampleRows):
       i, rows = part
       return vectors_of(rows, None if rng is None else jax.random.fold_in(rng, i))
 
-    # Interleaved, so that rows stay on their devices.
-    split = lambda x: x.reshape(-1, self.chunks, *x.shape[1:]).swapaxes(0, 1)
-    rows = {name: split(batch[name]) for name in (*TOKENS, 'cls_positions')}
+    rows = {}
+    for name in (*TOKENS, 'cls_positions'):
+      x = batch[name]  # interleaved, so that rows stay on their devices
+      rows[name] = x.reshape(-1, self.chunks, *x.shape[1:]).swapaxes(0, 1)
     vectors = jax.lax.map(in_chunk, (jnp.arange(self.chunks), rows)).swapaxes(0, 1)
     return vectors.reshape(-1, *vectors.shape[2:])
 
@@ -103,7 +105,10 @@ class Contrastive(ExampleRows):
   def terms(
     self, params: Any, batch: Batch, rng: Key, train: bool, carry: Any = None, constants: Any = None
   ) -> Terms:
-    by_item = lambda x: x.reshape(-1, self.texts, *x.shape[2:])
+
+    def by_item(x):
+      return x.reshape(-1, self.texts, *x.shape[2:])
+
     vectors_PKD = by_item(self.vectors(params, batch, rng if train else None))
     there_PK = by_item(batch['weights'])
     with jax.named_scope('loss'):
@@ -123,7 +128,9 @@ class Contrastive(ExampleRows):
     out = {}
     for width, name in self.losses_by_width.items():
       part_PKD = vectors_PKD[..., :width]
-      terms = loss(unit(part_PKD) if self.normalize else part_PKD, *arguments, self.temperature)
+      if self.normalize:
+        part_PKD = unit(part_PKD)
+      terms = loss(part_PKD, *arguments, self.temperature)
       out |= {name: terms.pop(self.loss)} | terms
     return out
 

@@ -60,9 +60,17 @@ class Distilled(Objective):
     return *self.student.metrics, 'soft'
 
   # The student's, as it would be without a teacher.
-  labels, rows_meet, spec, limits = map(_of_student, ('labels', 'rows_meet', 'spec', 'limits'))
-  init, adopted, prepare, seen = map(_of_student, ('init', 'adopted', 'prepare', 'seen'))
-  shares, predict, exported = map(_of_student, ('shares', 'predict', 'exported'))
+  labels = _of_student('labels')
+  rows_meet = _of_student('rows_meet')
+  spec = _of_student('spec')
+  limits = _of_student('limits')
+  init = _of_student('init')
+  adopted = _of_student('adopted')
+  prepare = _of_student('prepare')
+  counts = _of_student('counts')
+  derived_metrics = _of_student('derived_metrics')
+  predict = _of_student('predict')
+  exported = _of_student('exported')
 
   def constants(self, config: Any) -> Any:
     return {'teacher': self.weights}

@@ -93,8 +93,8 @@ class Electra(MlmNsp):
       own |= {name: x for name, x in tables.items() if _is_table(name)}
     generator = {'encoder': generator | ({'embeddings': own} if own else {}), 'mlm': {}}
     generator |= init_words(self.generator, mlm_key, encoder)
-    one = jnp.zeros((1, 1, self.model.hidden_size)), jnp.zeros((1, 1), jnp.int32)
-    head = ReplacedHead(self.model).init(head_key, *one)
+    x_BTD, ids_BT = jnp.zeros((1, 1, self.model.hidden_size)), jnp.zeros((1, 1), jnp.int32)
+    head = ReplacedHead(self.model).init(head_key, x_BTD, ids_BT)
     return {'encoder': encoder, 'generator': generator, 'replaced': head['params']}
 
   def adopted(self, params: Params) -> Params:
@@ -114,10 +114,12 @@ class Electra(MlmNsp):
   def _with_tables(self, params, combine):
     if self.sharing != 'disentangled':
       return params
-    mine, other = (x['embeddings'] for x in (params['encoder'], params['generator']['encoder']))
-    is_trained = lambda name: jax.tree.leaves(mine[name]) and jax.tree.leaves(other[name])
-    both = [name for name in mine if _is_table(name) and is_trained(name)]
-    new = {name: jax.tree.map(combine, mine[name], other[name]) for name in both}
+    mine = params['encoder']['embeddings']
+    other = params['generator']['encoder']['embeddings']
+    new = {}
+    for name in filter(_is_table, mine):
+      if jax.tree.leaves(mine[name]) and jax.tree.leaves(other[name]):  # else they are frozen
+        new[name] = jax.tree.map(combine, mine[name], other[name])
     return params | {'encoder': params['encoder'] | {'embeddings': mine | new}}
 
   def generator_params(self, params: Params) -> Params:
@@ -186,13 +188,17 @@ def drawn(key: jax.Array, logits_BKV: jax.Array) -> jax.Array:
     return jax.random.categorical(jax.random.fold_in(key, part) if parts > 1 else key, logits_BKV)
   # A number's bits are a hash of its place, which has two words and counts from the first row on.
   begins = np.arange(B * parts, dtype=np.uint64) * np.uint64(K * V)
-  mine = lambda all_B: lax.dynamic_slice_in_dim(jnp.asarray(all_B), part * B, B)[:, None, None]
-  high_B11, low_B11 = (mine(x.astype(np.uint32)) for x in (begins >> 32, begins & 0xFFFFFFFF))
-  places = (lax.broadcasted_iota(jnp.uint32, (B, K, V), axis) for axis in (1, 2))
-  place_BKV = next(places) * jnp.uint32(V) + next(places)
+
+  def of_this_shard(begins):
+    begins = jnp.asarray(begins.astype(np.uint32))
+    return lax.dynamic_slice_in_dim(begins, part * B, B)[:, None, None]
+
+  high_B11, low_B11 = of_this_shard(begins >> 32), of_this_shard(begins & 0xFFFFFFFF)
+  row_BKV = lax.broadcasted_iota(jnp.uint32, (B, K, V), 1)
+  place_BKV = row_BKV * jnp.uint32(V) + lax.broadcasted_iota(jnp.uint32, (B, K, V), 2)
   low_BKV = low_B11 + place_BKV
   high_BKV = high_B11 + (low_BKV < place_BKV)
-  hashed = threefry2x32_p.bind(*words, high_BKV, low_BKV)
+  hashed = threefry2x32_p.bind(words[0], words[1], high_BKV, low_BKV)
   # Uniform in [0, 1) from the highest 23 bits, and then Gumbel's distribution.
   one_BKV = ((hashed[0] ^ hashed[1]) >> 9) | jnp.uint32(0x3F800000)
   uniform_BKV = lax.bitcast_convert_type(one_BKV, jnp.float32) - 1

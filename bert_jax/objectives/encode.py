@@ -3,6 +3,7 @@
 B batch, T tokens, N examples in a row, D hidden size, C classes.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -43,9 +44,12 @@ def encode(
   model: ModelConfig, params: Params, batch: Batch, rng: Key = None, causal: models.Causal = False
 ) -> jax.Array:
   """Hidden states [B, T, D] of the encoder; rng turns dropout on."""
-  if lacking := [name for name in TOKENS if name not in batch]:
-    fault = f'the batch has no {" and no ".join(lacking)}, which an encoder reads'
-    raise InputError(f'{fault}; let spec return them, as encode.row_spec does.')
+  lacking = [name for name in TOKENS if name not in batch]
+  if lacking:
+    raise InputError(
+      f'the batch has no {" and no ".join(lacking)}, which an encoder reads; let spec return them, '
+      'as encode.row_spec does.'
+    )
   arrays = [batch[name] for name in TOKENS]
   return apply(models.Encoder(model), params, *arrays, rng=rng, causal=causal)
 
@@ -69,11 +73,16 @@ def pooled(model: ModelConfig, params: Params, batch: Batch, x_BTD: jax.Array) -
 
 
 def text_vectors(
-  model: ModelConfig, params: Params, x_BTD: jax.Array, *places: Any, kind: str
+  model: ModelConfig,
+  params: Params,
+  x_BTD: jax.Array,
+  segment_ids_BT: jax.Array,
+  cls_positions_BN: jax.Array,
+  kind: str,
 ) -> jax.Array:
   """The vectors [B, N, vector_size] float32 of the texts of each row: pooled hidden states (see
   pooling.text_vectors) and, if the model has one, its projection of them."""
-  x_BND = pooling.text_vectors(x_BTD, *places, kind=kind)
+  x_BND = pooling.text_vectors(x_BTD, segment_ids_BT, cls_positions_BN, kind=kind)
   if not model.projection_size:
     return x_BND
   return apply(heads.Projection(model), params['projection'], x_BND)
@@ -90,8 +99,9 @@ def init_projection(model: ModelConfig, rng: jax.Array) -> dict[str, Any]:
 def next_tokens(batch: Batch) -> tuple[jax.Array, jax.Array]:
   """(labels [B, T], weights [B, T]): the token after each, and 1 if it is in the same example."""
   segments_BT = batch['segment_ids']
-  later = lambda x_BT: jnp.pad(x_BT[:, 1:], ((0, 0), (0, 1)))
-  labels_BT, next_BT = later(batch['input_ids']), later(segments_BT)
+  one_later = (0, 0), (0, 1)
+  labels_BT = jnp.pad(batch['input_ids'][:, 1:], one_later)
+  next_BT = jnp.pad(segments_BT[:, 1:], one_later)
   return labels_BT, ((segments_BT > 0) & (next_BT == segments_BT)).astype(jnp.float32)
 
 
@@ -107,13 +117,18 @@ def init_words(model: ModelConfig, rng: jax.Array, encoder: Params) -> dict[str,
   return {'mlm': params} if params else {}
 
 
-def init_model(model: ModelConfig, rng: jax.Array, **heads: nn.Module) -> dict[str, Any]:
-  """Initial parameters of an encoder and of `heads`, which read its vectors, if they have any."""
+def init_model(
+  model: ModelConfig, rng: jax.Array, heads: Mapping[str, nn.Module]
+) -> dict[str, Any]:
+  """Initial parameters of an encoder and of the heads, {name: module}, which read its vectors."""
   encoder_key, *keys = jax.random.split(rng, 1 + len(heads))
   x_BND = jnp.zeros((1, 1, model.hidden_size))
-  variables = {name: head.init(key, x_BND) for (name, head), key in zip(heads.items(), keys)}
   params = {'encoder': models.init_encoder(model, encoder_key)}
-  return params | {name: x['params'] for name, x in variables.items() if x}
+  for key, (name, head) in zip(keys, heads.items()):
+    variables = head.init(key, x_BND)
+    if variables:
+      params[name] = variables['params']
+  return params
 
 
 def two_keys(rng: Key) -> tuple[Key, Key]:

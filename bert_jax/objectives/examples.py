@@ -57,8 +57,10 @@ class LabelledExamples(ExampleRows):
     return models.Classifier(self.model, self.outputs or max(1, len(self.labels)))
 
   def init(self, rng: jax.Array) -> Params:
-    heads = {'pooler': models.Pooler(self.model)} if self.has_pooler else {}
-    params = shared.init_model(self.model, rng, **heads, **{self.part: self.head})
+    heads = {self.part: self.head}
+    if self.has_pooler:
+      heads = {'pooler': models.Pooler(self.model)} | heads
+    params = shared.init_model(self.model, rng, heads)
     if self.first_logits:
       params[self.part]['dense']['bias'] = jnp.array(self.first_logits, jnp.float32)
     return params

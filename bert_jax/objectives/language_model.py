@@ -189,9 +189,12 @@ class LanguageModel(MlmNsp):
     if rows_B is None:
       nats, hits, *answers = head(hidden_BTD)
     else:  # skip the head if there is no row of this kind
-      none = lambda _: (jnp.zeros(labels.shape),) * (2 if train else 3)
-      nats, hits, *answers = jax.lax.cond(gradients.anywhere(rows_B), head, none, hidden_BTD)
-      counted, weights = (x * rows_B[:, None] for x in (counted, weights))
+
+      def no_rows(_):
+        return (jnp.zeros(labels.shape),) * (2 if train else 3)
+
+      nats, hits, *answers = jax.lax.cond(gradients.anywhere(rows_B), head, no_rows, hidden_BTD)
+      counted, weights = counted * rows_B[:, None], weights * rows_B[:, None]
     with jax.named_scope('loss'):
       terms = {f'{name}_accuracy': mean(hits, (weights > 0).astype(jnp.float32))}
       for answer in answers:
@@ -223,5 +226,7 @@ class LanguageModel(MlmNsp):
     kind = values.get('language_model.kind', self.stages[-1])
     shares = {'causal': self.causal_share, 'masked': 1 - self.causal_share}
     shares = {k: x for k, x in shares.items() if x} if kind == 'hybrid' else {kind: 1.0}
-    of_kind = lambda kind: super(LanguageModel, self._alone[kind]).flops(batch_size, moment)
-    return sum(x * of_kind(kind) for kind, x in shares.items())
+    total = 0.0
+    for kind, share in shares.items():
+      total += share * super(LanguageModel, self._alone[kind]).flops(batch_size, moment)
+    return total

@@ -52,8 +52,10 @@ def encode(
     last = encoder[f'layer_{count - 1}']
   shared = {name: x for name, x in encoder.items() if name == 'distances'}
   own = shared | {TABLE: params['mlm'][TABLE], 'layer_0': last}
-  keys = (None, None) if rng is None else jax.random.split(rng)
-  below, decoder = ({} if key is None else {'dropout': key} for key in keys)
+  below = decoder = {}
+  if rng is not None:
+    below_key, decoder_key = jax.random.split(rng)
+    below, decoder = {'dropout': below_key}, {'dropout': decoder_key}
   module = models.Encoder(dataclasses.replace(config, num_hidden_layers=count - 1))
   x_BTD = module.apply({'params': encoder}, *arrays, rng is None, rngs=below)
   decode: Any = MaskDecoder(config).apply

@@ -66,11 +66,19 @@ def mask_tokens(
   wanted_B = wanted[jnp.sum(segment_ids_BT > 0, axis=1)]
   order_BT = jax.random.uniform(choose_key, (B, T))
 
-  inputs = order_BT, candidate_BT, segment_ids_BT, unit_starts_BT, wanted_B, span_key
-  branches = [lambda policy=policy: _scores(policy, *inputs) for policy in policies]
+  def scores_by(policy):
+    def scores():
+      return _scores(
+        policy, order_BT, candidate_BT, segment_ids_BT, unit_starts_BT, wanted_B, span_key
+      )
+
+    return scores
+
   stage = 0 if len(policies) == 1 else stage
-  chosen = branches[stage]() if isinstance(stage, int) else lax.switch(stage, branches)
-  score_BT, leads_BT = chosen
+  if isinstance(stage, int):
+    score_BT, leads_BT = scores_by(policies[stage])()
+  else:
+    score_BT, leads_BT = lax.switch(stage, [scores_by(policy) for policy in policies])
   score_BK, positions_BK = lax.top_k(score_BT, K)
   chosen_BK = (jnp.arange(K) < wanted_B[:, None]) & (score_BK >= 0)
 
@@ -156,8 +164,10 @@ def choose_units(
 
 def _breaks(candidate_BT, segment_ids_BT):
   """[B, T] bool: is the token before no candidate, or in another example, so that units end?"""
-  before = lambda x_BT: jnp.pad(x_BT[:, :-1], ((0, 0), (1, 0)))
-  return ~before(candidate_BT) | (before(segment_ids_BT) != segment_ids_BT)
+  one_before = (0, 0), (1, 0)
+  segment_before_BT = jnp.pad(segment_ids_BT[:, :-1], one_before)
+  candidate_before_BT = jnp.pad(candidate_BT[:, :-1], one_before)
+  return ~candidate_before_BT | (segment_before_BT != segment_ids_BT)
 
 
 def last_true(x_BT: jax.Array) -> jax.Array:

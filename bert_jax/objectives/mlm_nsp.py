@@ -86,11 +86,18 @@ class MlmNsp(Objective):
 
   def prepare(self, batch: Batch, rng: jax.Array, moment: Moment) -> Batch:
     batch = self.cut(batch, moment)
-    arrays = batch['input_ids'], batch['segment_ids'], batch.get('unit_starts')
-    options: dict[str, Any] = {'vocab_size': self.model.vocab_size} | self.masking
-    options |= {} if moment.train else self.eval_masking
+    settings: dict[str, Any] = {'vocab_size': self.model.vocab_size} | self.masking
+    if not moment.train:
+      settings |= self.eval_masking
+    masked = masking.mask_tokens(
+      rng,
+      batch['input_ids'],
+      batch['segment_ids'],
+      batch.get('unit_starts'),
+      moment.stage('masking.policy'),
+      **settings,
+    )
     names = 'input_ids', 'masked_positions', 'masked_labels', 'masked_weights'
-    masked = masking.mask_tokens(rng, *arrays, moment.stage('masking.policy'), **options)
     return {**batch, **dict(zip(names, masked))}
 
   def logits(

@@ -71,9 +71,18 @@ def logits(
   beside the span belongs to another example (or to another part of it, if rows are cut)."""
   positions_BK, weights_BK = batch['masked_positions'], batch['masked_weights']
   left, right, place, weights_BK = boundaries(positions_BK, weights_BK, hidden_BTD.shape[1])
-  segment_at = lambda at_BK: jnp.take_along_axis(batch['segment_ids'], at_BK, axis=1)
+
+  def segment_at(at_BK):
+    return jnp.take_along_axis(batch['segment_ids'], at_BK, axis=1)
+
   here_BK = segment_at(positions_BK)
   weights_BK *= (segment_at(left) == here_BK) & (segment_at(right) == here_BK)
-  beside = (models.gather_positions(hidden_BTD, at) for at in (left, right))
-  table_VE = models.word_table(params['encoder'])
-  return apply(SpanBoundaryHead(config), params['sbo'], *beside, place, table_VE), weights_BK
+  logits_BKV = apply(
+    SpanBoundaryHead(config),
+    params['sbo'],
+    models.gather_positions(hidden_BTD, left),
+    models.gather_positions(hidden_BTD, right),
+    place,
+    models.word_table(params['encoder']),
+  )
+  return logits_BKV, weights_BK

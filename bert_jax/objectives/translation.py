@@ -86,10 +86,15 @@ class Translation(ExampleRows):
   def hidden(self, params: Params, batch: Batch, rng: Key = None) -> jax.Array:
     """The decoder's hidden states [B, T, D]; rng turns dropout on."""
     encoder_key, decoder_key = two_keys(rng)
-    arrays = (batch[name] for name in TARGET if name != 'target_labels')
-    decoder = encoder_decoder.Decoder(self.model)
-    context = self.context(params, batch, encoder_key)
-    return apply(decoder, encoder_decoder.with_words(params), *arrays, context, rng=decoder_key)
+    return apply(
+      encoder_decoder.Decoder(self.model),
+      encoder_decoder.with_words(params),
+      batch['target_ids'],
+      batch['target_position_ids'],
+      batch['target_segment_ids'],
+      self.context(params, batch, encoder_key),
+      rng=decoder_key,
+    )
 
   def logits(self, params: Params, batch: Batch, rng: Key = None) -> jax.Array:
     """The logits [B, T, V] of the token after each target token."""
@@ -105,8 +110,9 @@ class Translation(ExampleRows):
       flat_BK = losses.flat_nats(logits_BKV, self.model.vocab_size)
       return *losses.label_nats(logits_BKV, labels_BK), flat_BK
 
-    arrays = self.model, params, hidden_BTD, batch['target_labels']
-    nats_BT, hits_BT, flat_BT = losses.nats_in_chunks(*arrays, nats)
+    nats_BT, hits_BT, flat_BT = losses.nats_in_chunks(
+      self.model, params, hidden_BTD, batch['target_labels'], nats
+    )
     loss_BT = (1 - self.smoothing) * nats_BT + self.smoothing * flat_BT
     values = {self.name: loss_BT, f'{self.name}_accuracy': hits_BT, f'{self.name}_nats': nats_BT}
     return {name: mean(value_BT, weights_BT) for name, value_BT in values.items()}, carry
@@ -117,7 +123,10 @@ class Translation(ExampleRows):
     if not self.beams:
       return {}
     (hidden_BSD, _), ids_BN = self.context(params, batch), batch['example_ids']
-    write_one = lambda n: self.written(params, hidden_BSD, batch['segment_ids'] == n + 1)
+
+    def write_one(n):
+      return self.written(params, hidden_BSD, batch['segment_ids'] == n + 1)
+
     written_NBT, scores_NB = jax.lax.map(write_one, jnp.arange(ids_BN.shape[1]))
     return {'written': written_NBT.swapaxes(0, 1), 'scores': scores_NB.T, 'example_ids': ids_BN}
 
@@ -142,11 +151,18 @@ class Translation(ExampleRows):
       logits_XV, cache = step(cache, ids_X, places_X)
       return ending(logits_XV, places_X >= jnp.repeat(longest_B, self.beams)), cache
 
-    first_BV, at_B = ending(logits_BV, longest_B == 0), jnp.ones(len(hidden_BSD), jnp.int32)
-    sizes = {'beams': self.beams, 'max_tokens': self.longest, 'length': self.longest}
-    arrays = bounded, cache, first_BV, at_B, Choice(stop_ids=(self.end_id,))
-    ends = {'length_penalty': self.length_penalty, 'early_stopping': self.early_stopping}
-    return beam_search(*arrays, **sizes, **ends)
+    return beam_search(
+      bounded,
+      cache,
+      ending(logits_BV, longest_B == 0),
+      jnp.ones(len(hidden_BSD), jnp.int32),
+      Choice(stop_ids=(self.end_id,)),
+      beams=self.beams,
+      max_tokens=self.longest,
+      length=self.longest,
+      length_penalty=self.length_penalty,
+      early_stopping=self.early_stopping,
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -45,16 +45,24 @@ class Embed(Packed):
 
   def outputs(self, params: Any, batch: Any) -> dict[str, Any]:
     hidden_BTD = self.model.hidden(params, batch)
-    rows = batch['segment_ids'], batch['cls_positions']
-    model = self.model.objective.model
-    vectors_BND = text_vectors(model, params, hidden_BTD, *rows, kind=self.pooling)
+    vectors_BND = text_vectors(
+      self.model.objective.model,
+      params,
+      hidden_BTD,
+      batch['segment_ids'],
+      batch['cls_positions'],
+      self.pooling,
+    )
     return {'vectors': vectors_BND, 'example_ids': batch['example_ids']}
 
   def exported(self, params: Any, batch: Any) -> dict[str, Any]:
     hidden_BTD = self.model.hidden(params, batch)
     first_B1 = jnp.zeros((hidden_BTD.shape[0], 1), jnp.int32)
-    model, rows = self.model.objective.model, (batch['segment_ids'], first_B1)
-    vector = text_vectors(model, params, hidden_BTD, *rows, kind=self.pooling)[:, 0]
+    model = self.model.objective.model
+    vectors_B1D = text_vectors(
+      model, params, hidden_BTD, batch['segment_ids'], first_B1, self.pooling
+    )
+    vector = vectors_B1D[:, 0]
     return {'embedding': unit(vector) if self.normalize else vector, 'hidden': hidden_BTD}
 
   def shown(self, answer: dict[str, Any]) -> dict[str, Any]:

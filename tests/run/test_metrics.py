@@ -180,7 +180,7 @@ def test_a_line_of_few_steps_says_so_and_each_loss_once(steps, said, spec, weigh
   inputs = SimpleNamespace(batches=SimpleNamespace(source=source))
   inputs.config, inputs.steps, inputs.log_every = config, 500, 7
   inputs.timeline = timeline_of(config)
-  inputs.objective = SimpleNamespace(shares=lambda _: {}, loss_weights=weights)
+  inputs.objective = SimpleNamespace(derived_metrics=lambda _: {}, loss_weights=weights)
   inputs.passes = lambda rows: Inputs.passes(inputs, rows)
   window = {'loss': Mean(2.5 * steps, float(steps)), 'tokens': Mean(90.0, 100.0)}
   window['mlm'] = Mean(11.0, 4.0)

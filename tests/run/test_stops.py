@@ -131,7 +131,7 @@ def trains(config, workdir, kept, signalled=lambda: False, step=train_step):
   inputs.log_every, inputs.passes = config.log.every, lambda rows: Inputs.passes(inputs, rows)
   inputs.timeline, inputs.batches = timeline_of(config, STEPS), Batches()
   inputs.eval_batches = Batches()
-  inputs.objective = SimpleNamespace(shares=lambda sums: {}, loss_weights={})
+  inputs.objective = SimpleNamespace(derived_metrics=lambda sums: {}, loss_weights={})
   run = SimpleNamespace(inputs=inputs, checkpoints=checkpoints, results=meta.get('metrics', {}))
   run.train_step, run.eval_step, run.constants, run.empty_carry = step, step, None, {}
   run.rates, run.clock = np.float32(1 / np.arange(1, 1 + STEPS)), speed.Clock(1.0)

@@ -27,39 +27,46 @@ COLUMNS = 100
 def table(words: str = '') -> str:
   """All fields as text, or those with all the words in name, choices or meaning; InputError if
   none. A field that several objectives have alike stands once, below their names."""
-  owners: dict[str, list[str]] = {}
+  out = [_entry(name, field) for name, field in _with_words(words, SHARED).items()]
+  objectives: dict[str, list[str]] = {}  # {entry of a field: the objectives that have it}
   for task in TASKS.values():
-    for name in _found(words, task.fields):
-      owners.setdefault(_entry(name, task.fields[name]), []).append(task.name)
-  blocks = {'': [_entry(name, SHARED[name]) for name in _found(words, SHARED)]}
-  for entry, names in owners.items():
-    blocks.setdefault(_filled(f'-- objective={" | ".join(names)}', 4), []).append(entry)
-  if not (parts := [x for title, some in blocks.items() for x in (title, *some) if some and x]):
+    for name, field in _with_words(words, task.fields).items():
+      objectives.setdefault(_entry(name, field), []).append(task.name)
+  entries: dict[str, list[str]] = {}  # {title: entries below it}
+  for entry, names in objectives.items():
+    entries.setdefault(f'-- objective={" | ".join(names)}', []).append(entry)
+  for title, below in entries.items():
+    out += [_filled(title, 4), *below]
+  if not out:
     raise _none_found(words)
-  return '\n'.join(parts)
+  return '\n'.join(out)
 
 
-def _found(words: str, fields: Mapping[str, Field]) -> list[str]:
-  """The names of the fields that have all the words in name, choices or meaning."""
-  said = {}
+def _with_words(words: str, fields: Mapping[str, Field]) -> dict[str, Field]:
+  """The fields that have all the words in name, choices or meaning."""
+  out = {}
   for name, field in fields.items():
     choices = field.allowed if isinstance(field.allowed, tuple) else ()
-    said[name] = ' '.join((name, *choices, field.meaning)).lower()
-  return [name for name, text in said.items() if all(x in text for x in words.lower().split())]
+    text = ' '.join((name, *choices, field.meaning)).lower()
+    if all(word in text for word in words.lower().split()):
+      out[name] = field
+  return out
 
 
 def _none_found(words: str) -> InputError:
-  fault = f'no field has {words!r} in its name, choices or meaning'
-  return InputError(f'{fault}; without --find all are shown.')
+  return InputError(
+    f'no field has {words!r} in its name, choices or meaning; without --find all are shown.'
+  )
 
 
 def _entry(name: str, field: Field) -> str:
-  allowed = field.allowed
-  if isinstance(allowed, tuple):
-    allowed = ' | '.join(choice or "''" for choice in allowed)
-  elif not isinstance(allowed, str):
-    allowed = 'texts' if allowed is str else ''
-  facts = filter(None, (name, field.type.__name__, repr(field.default), allowed))
+  facts = [name, field.type.__name__, repr(field.default)]
+  if isinstance(field.allowed, tuple):
+    facts.append(' | '.join(choice or "''" for choice in field.allowed))
+  elif isinstance(field.allowed, str):
+    facts.append(field.allowed)
+  elif field.allowed is str:
+    facts.append('texts')
   return _filled('  '.join(facts), 8) + '\n' + _filled('    ' + field.meaning, 4)
 
 
@@ -67,14 +74,17 @@ def lines(config: ConfigDict, tpus: int = 0, words: str = '') -> Iterator[str]:
   """`name=value  # not DEFAULT` for each field that has the words, see table; then the values that
   change during the run, and how it divides over so many TPUs."""
   usual, values = flatten(defaults(config.objective)), flatten(config)
-  if not (found := _found(words, {name: ALL[name] for name in values})):
+  found = _with_words(words, {name: ALL[name] for name in values})
+  if not found:
     raise _none_found(words)
   for name in found:
-    value = values[name]
-    differs = value != usual[name] and name != 'objective'
-    yield _filled(f'{name}={value!r}' + f'  # not {usual[name]!r}' * differs, 4)
-  for change in timeline_of(config).changes() if config.steps else ():
-    yield f'# {change}'
+    line = f'{name}={values[name]!r}'
+    if values[name] != usual[name] and name != 'objective':
+      line += f'  # not {usual[name]!r}'
+    yield _filled(line, 4)
+  if config.steps:
+    for change in timeline_of(config).changes():
+      yield f'# {change}'
   if tpus:
     mesh = sharding.check_tpus(tpus, config, TASKS[config.objective])
     rows = config.batch_size // (mesh['data'] * mesh['fsdp'])
@@ -83,12 +93,12 @@ def lines(config: ConfigDict, tpus: int = 0, words: str = '') -> Iterator[str]:
 
 def shown(args: argparse.Namespace, overrides: Sequence[str]) -> str:
   """What the command prints: a config, which is checked, or the table of fields."""
-  if not args.config and args.tpus:
+  if args.config:
+    config = load(args.config, overrides)
+    return '\n'.join(lines(config, _number(args.tpus) if args.tpus else 0, args.find))
+  if args.tpus:
     raise InputError('--tpus is about a config; name one.')
-  if not args.config:
-    return table(args.find)
-  tpus = _number(args.tpus) if args.tpus else 0
-  return '\n'.join(lines(load(args.config, overrides), tpus, args.find))
+  return table(args.find)
 
 
 def _number(tpus: str) -> int:
@@ -105,16 +115,26 @@ def _filled(text: str, indent: int) -> str:
   return textwrap.fill(text, COLUMNS, subsequent_indent=' ' * indent, break_on_hyphens=False)
 
 
-if __name__ == '__main__':
-  settings = dict(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser = command_parser('config', __doc__, **settings)
-  parser.add_argument('--config', default='', metavar='FILE[:ARGS]', help='may stand alone first')
-  parser.add_argument('--find', default='', metavar='WORDS', help='only fields that are about them')
-  on_tpus = 'check too that mesh, batch and model fit on N devices of TPUs (chips; of v2, v3 cores)'
-  parser.add_argument('--tpus', default='', metavar='N', help=on_tpus)
-  parser.add_argument('--workdir', default='', help='not looked at')
+def main() -> None:
+  raw = argparse.RawDescriptionHelpFormatter
+  parser = command_parser('config', __doc__, description=__doc__, formatter_class=raw)
+  add = parser.add_argument
+  add('--config', default='', metavar='FILE[:ARGS]', help='may stand alone first')
+  add('--find', default='', metavar='WORDS', help='only fields that are about them')
+  add(
+    '--tpus',
+    default='',
+    metavar='N',
+    help='check too that mesh, batch and model fit on N devices of TPUs (chips; of v2, v3 cores)',
+  )
+  add('--workdir', default='', help='not looked at')
   words = sys.argv[1:]
-  is_file = bool(words) and not words[0].startswith('-')
-  args, overrides = parser.parse_known_args(['--config', *words] if is_file else words)
+  if words and not words[0].startswith('-'):
+    words = ['--config', *words]
+  args, overrides = parser.parse_known_args(words)
   with command_line():
     print(shown(args, overrides))
+
+
+if __name__ == '__main__':
+  main()

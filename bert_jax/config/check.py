@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -26,10 +25,9 @@ OURS = tuple(TASKS)  # the families of this package
 
 def fields(objective: str) -> dict[str, Field]:
   if objective not in TASKS:
-    known = f'{", ".join(TASKS)}; a new one needs a line in bert_jax/tasks/__init__.py'
-    own = 'One of a notebook is known there alone: use bert_jax.tools.replay.replay(W) in it'
     raise InputError(
-      f'objective {objective!r} is not known; there are {known}, or config.add. {own}.'
+      f'objective {objective!r} is not known; there are {", ".join(TASKS)}; a new one needs a line '
+      'in bert_jax/tasks/__init__.py, or config.add in a notebook.'
     )
   return {**SHARED, **TASKS[objective].fields}
 
@@ -43,11 +41,15 @@ def add(record: Family) -> str:
   """Makes a record from outside of this package known, in place of an earlier one of its name, and
   returns the name. InputError: it has the name of a family of this package."""
   if record.name in OURS:
-    advice = 'give the record another, dataclasses.replace(RECORD, name=...)'
-    raise InputError(f'{record.name!r} is the name of a family of this package; {advice}.')
+    raise InputError(
+      f'{record.name!r} is the name of a family of this package; give the record another, '
+      'dataclasses.replace(RECORD, name=...).'
+    )
   TASKS[record.name] = record
   SHARED['objective'] = dataclasses.replace(SHARED['objective'], allowed=tuple(TASKS))
-  own = SHARED.keys() | {name for family in OURS for name in TASKS[family].fields}
+  own = set(SHARED)
+  for family in OURS:
+    own.update(TASKS[family].fields)
   ALL.update({name: field for name, field in record.fields.items() if name not in own})
   return record.name
 
@@ -55,7 +57,9 @@ def add(record: Family) -> str:
 def step_count(config: ConfigDict, rows: float) -> int:
   """The steps of a run on so many training rows: config.steps, or by config.epochs and min_steps;
   0: there are no rows to count epochs by."""
-  return config.steps or (max(_steps_of_epochs(config, rows), config.min_steps) if rows else 0)
+  if config.steps or not rows:
+    return config.steps
+  return max(_steps_of_epochs(config, rows), config.min_steps)
 
 
 def have_other_rates(
@@ -63,11 +67,13 @@ def have_other_rates(
 ) -> bool:
   """Whether a run on so many training rows had other learning rates before a step under its earlier
   config `then` than under `now`. False if the number of steps cannot be known."""
-  counts = step_count(then, rows), step_count(now, rows)
-  if counts[0] == counts[1] or not all(counts) or then.objective != now.objective:
+  steps_then, steps_now = step_count(then, rows), step_count(now, rows)
+  is_known = steps_then and steps_now and then.objective == now.objective
+  if not is_known or steps_then == steps_now:
     return False
-  before, after = map(timeline_of, (then, now), counts)
-  return any(change.field == RATE for change in after.same_until(before, int(min(*counts, step))))
+  before, after = timeline_of(then, steps_then), timeline_of(now, steps_now)
+  end = int(min(steps_then, steps_now, step))
+  return any(change.field == RATE for change in after.same_until(before, end))
 
 
 def is_lengthened(config: ConfigDict, rows: float) -> bool:
@@ -87,15 +93,17 @@ def timeline_of(config: ConfigDict, steps: int = 0) -> Timeline:
 def check(config: ConfigDict) -> ConfigDict:
   """The config; InputError unless it has the fields of its objective and keeps all rules."""
   values = flatten(config)
-  for name in (name for name in values if name not in ALL):
-    hint = suggestion(name, ALL) or '.'
-    raise InputError(f'config has a field {quoted(name)} that nothing reads{hint}')
+  for name in values:
+    if name not in ALL:
+      hint = suggestion(name, ALL) or '.'
+      raise InputError(f'config has a field {quoted(name)} that nothing reads{hint}')
   for name, field in SHARED.items():
     _check_field(config, values, name, field)
   task = TASKS[config.objective]
   known = fields(task.name)
-  for name in (name for name in values if name not in known):
-    raise InputError(f'config.{name} means nothing to objective {task.name!r}; remove it.')
+  for name in values:
+    if name not in known:
+      raise InputError(f'config.{name} means nothing to objective {task.name!r}; remove it.')
   for name, field in task.fields.items():
     _check_field(config, values, name, field)
   for rules in (model.rules, optimizer.rules, run.rules, task.rules):
@@ -109,9 +117,10 @@ def check(config: ConfigDict) -> ConfigDict:
 
 def _check_field(config: ConfigDict, values: Mapping[str, Any], name: str, field: Field) -> None:
   if name not in values:
-    advice = 'begin a config file with config.defaults(objective)'
-    past = 'give a new Field a `past`, the value in effect before it (bert_jax/field.py)'
-    raise InputError(f'config.{name} is missing; {advice}, or {past}.')
+    raise InputError(
+      f'config.{name} is missing; begin a config file with config.defaults(objective), or give a '
+      'new Field a `past`, the value in effect before it (bert_jax/field.py).'
+    )
   allowed = None if field.by_step else field.allowed
   value = checked(f'config.{name}', values[name], field.type, allowed)
   if field.by_step:
@@ -143,8 +152,10 @@ def flatten(config: ConfigDict, prefix: str = '') -> dict[str, Any]:
   """Flattens a config by the full names of its fields: {'model.hidden_size': 128, ...}."""
   out = {}
   for key, value in config.items():
-    is_block = isinstance(value, ConfigDict)
-    out |= flatten(value, f'{prefix}{key}.') if is_block else {prefix + key: value}
+    if isinstance(value, ConfigDict):
+      out.update(flatten(value, f'{prefix}{key}.'))
+    else:
+      out[prefix + key] = value
   return out
 
 
@@ -153,14 +164,19 @@ def nested(values: Mapping[str, Any]) -> ConfigDict:
   out = {}
   for name, value in values.items():
     *blocks, leaf = name.split('.')
-    functools.reduce(lambda inner, block: inner.setdefault(block, {}), blocks, out)[leaf] = value
+    inner = out
+    for block in blocks:
+      inner = inner.setdefault(block, {})
+    inner[leaf] = value
   return ConfigDict(out)
 
 
 def set_field(config: ConfigDict, name: str, value: Any) -> None:
   """Sets a field by its full name: config.a.b = value for 'a.b'."""
   *blocks, leaf = name.split('.')
-  block = functools.reduce(ConfigDict.__getitem__, blocks, config)
+  block = config
+  for key in blocks:
+    block = block[key]
   is_known = leaf in block and isinstance(value, type(block[leaf]))
   with contextlib.nullcontext() if is_known else block.ignore_type():  # which is slow
     block[leaf] = value

@@ -24,23 +24,31 @@ def pasts(known: Mapping[str, Field]) -> dict[str, Any]:
 
 def fingerprint(config: ConfigDict) -> str:
   """A short hash of the fields that decide a run's numbers, without those at their past value."""
-  past = pasts(fields(config.objective))
-  fixed = {name: x for name, x in _fixed(config).items() if name not in past or x != past[name]}
+  fixed = _deciding(config)
+  for name, past in pasts(fields(config.objective)).items():
+    if fixed.get(name) == past:
+      del fixed[name]
   return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def changes(old: ConfigDict, new: ConfigDict) -> list[str]:
   """The differences of two configs that decide a run's numbers: ['seed: 0 -> 1', ...]. The
   objective is first, and what only one objective has is last."""
-  a, b = _fixed(old), _fixed(new)
-  name = lambda k: k.removesuffix(' is given')
-  names = sorted(a | b, key=lambda k: (not (k in a and k in b), k != 'objective'))
-  return [f'{name(k)}: {a.get(k)!r} -> {b.get(k)!r}' for k in names if a.get(k) != b.get(k)]
+  before, after = _deciding(old), _deciding(new)
+  out = []
+  for name in before | after:
+    if before.get(name) != after.get(name):
+      is_in_one = name not in before or name not in after
+      shown = name.removesuffix(' is given')
+      text = f'{shown}: {before.get(name)!r} -> {after.get(name)!r}'
+      out.append((is_in_one, name != 'objective', text))
+  return [text for _, _, text in sorted(out, key=lambda entry: entry[:2])]
 
 
-def _fixed(config: ConfigDict) -> dict[str, Any]:
+def _deciding(config: ConfigDict) -> dict[str, Any]:
   """{name: value} of the fields that decide a run's numbers, and whether data.eval is given."""
   known = fields(config.objective)
   fixed = {name: value for name, value in flatten(config).items() if known[name].decides}
-  is_given = {'data.eval is given': bool(config.data.eval)}
-  return fixed | (is_given if TASKS[config.objective].reads_corpus else {})
+  if TASKS[config.objective].reads_corpus:
+    fixed['data.eval is given'] = bool(config.data.eval)
+  return fixed

@@ -1,6 +1,7 @@
 """Reads configs from config files, from the command line, and from the config.json of a run."""
 
 import ast
+import contextlib
 import json
 import re
 import runpy
@@ -32,20 +33,25 @@ def defaults(objective: str) -> ConfigDict:
 def parse_arg(arg: str, **defaults: str | bool | Collection[str]) -> ConfigDict:
   """Parses the argument of a config file, such as 'size=tiny,runlocal'. defaults: {name: value};
   several values are all that are allowed, the first of which is the default."""
-  allowed = {name: [*x] for name, x in defaults.items() if not isinstance(x, (str, bool))}
-  out = ConfigDict(defaults | {name: values[0] for name, values in allowed.items()})
+  out, choices = ConfigDict(), {}
+  for name, default in defaults.items():
+    if not isinstance(default, (str, bool)):
+      choices[name] = list(default)
+      default = choices[name][0]
+    out[name] = default
   for part in filter(None, arg.split(',')):
     name, equals, value = part.partition('=')
-    if name not in defaults:
+    if name not in out:
       hint = suggestion(name, defaults) or '.'
-      known = f'There are {", ".join(defaults)}.'
-      raise InputError(f'config argument {quoted(name)} is not known here{hint} {known}')
-    if not equals and not isinstance(defaults[name], bool):
+      raise InputError(
+        f'config argument {quoted(name)} is not known here{hint} There are {", ".join(defaults)}.'
+      )
+    if not equals and not isinstance(out[name], bool):
       raise InputError(f'config argument {quoted(name)} wants a value: {name}=...')
-    if name in allowed and value not in allowed[name]:
-      use = ', '.join(filter(None, allowed[name]))
+    if name in choices and value not in choices[name]:
+      use = ', '.join(filter(None, choices[name]))
       raise InputError(f'{name} {quoted(value)} is not known; use one of {use}.')
-    out[name] = _parse(name, value, type(out[name])) if equals else True
+    out[name] = _parsed(name, value, type(out[name])) if equals else True
   return out
 
 
@@ -55,8 +61,10 @@ def load(spec: str, overrides: Sequence[str] = ()) -> ConfigDict:
   if not where:
     raise InputError(f'config file {spec.partition(":")[0]} defines no get_config(arg).')
   if not isinstance(config, ConfigDict):
-    fault = f'{where}: get_config returns {quoted(config)}, a {type(config).__name__}'
-    raise InputError(f'{fault}; return a ConfigDict, as configs/pretrain.py does.')
+    raise InputError(
+      f'{where}: get_config returns {quoted(config)}, a {type(config).__name__}; return a '
+      'ConfigDict, as configs/pretrain.py does.'
+    )
   return override(config, overrides)
 
 
@@ -68,7 +76,6 @@ def call(spec: str, name: str) -> tuple[Any, str]:
   if not Path(path).is_file():
     near = ', '.join(str(p) for p in sorted(Path('configs').glob('*.py')))
     advice = f'there are {near}' if near else 'run from the folder that holds configs/'
-    path, advice = (spec, 'copy it to a disk and name it') if arg[:2] == '//' else (path, advice)
     raise InputError(f'config file {path} does not exist here; {advice}.')
   line = 0
   try:
@@ -80,41 +87,47 @@ def call(spec: str, name: str) -> tuple[Any, str]:
   except InputError:
     raise
   except (Exception, SystemExit, GeneratorExit) as error:
-    trace = traceback.extract_tb(error.__traceback__)
-    lines = [line, *(frame.lineno for frame in trace if frame.filename == path)]
-    line = error.lineno if isinstance(error, SyntaxError) else lines[-1]
-    where, kind = f'{path}:{line}' if line else path, type(error).__name__
-    said = f'{where} is wrong: {kind}: {first_line(error)}'
-    raise InputError(f'{said}; mend the config file.') from error
+    if isinstance(error, SyntaxError):
+      line = error.lineno or 0
+    for frame in traceback.extract_tb(error.__traceback__):
+      if frame.filename == path:
+        line = frame.lineno or line
+    where = f'{path}:{line}' if line else path
+    raise InputError(
+      f'{where} is wrong: {type(error).__name__}: {first_line(error)}; mend the config file.'
+    ) from error
 
 
 def override(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
   """Copies a config with ['--config.a.b=1', '--config.a.c', '2'] applied, and checks the copy."""
   config = config.copy_and_resolve_references()
-  words, given = list(overrides), names_of(overrides)
+  known, words, given = flatten(config), list(overrides), set()
   while words:
     word = words.pop(0)
     if not word.startswith('--config.'):
-      advice = 'fields of the config are set as --config.NAME=VALUE (in Python a list of these)'
-      raise InputError(f'argument {word!r} is not known; {advice}, --help lists the rest.')
+      raise InputError(
+        f'argument {word!r} is not known; fields of the config are set as --config.NAME=VALUE (in '
+        'Python a list of these), --help lists the rest.'
+      )
     name, equals, text = word.removeprefix('--config.').partition('=')
-    known = flatten(config)
     if name not in known:
-      hint = f'; it is a block: set {name}.FIELD.' if name in config else _near(name, config)
-      hint = hint or '; python -m bert_jax.config lists all, --find WORD some.'
-      raise InputError(f'config has no field {quoted(name)}{hint}')
-    if not equals:
-      text = 'true' if isinstance(known[name], bool) else words.pop(0) if words else ''
+      raise InputError(f'config has no field {quoted(name)}{_meant(name, config)}')
+    if not equals and isinstance(known[name], bool):
+      text = 'true'
+    elif not equals:
+      text = words.pop(0) if words else ''
       if text.startswith('--config.'):
         raise InputError(f'--config.{name} wants a value: --config.{name}=...')
-    set_field(config, name, _parse(f'config.{name}', text, ALL[name].type))
-  needed = fields(config.objective) if 'objective' in given and config.objective in TASKS else ()
-  if lacks := [name for name in needed if name not in flatten(config)]:
-    fault = f'objective {config.objective} has fields that this config lacks ({lacks[0]})'
-    advice = (
-      'choose it in a config file that knows it, such as configs/pretrain.py:objective=electra'
-    )
-    raise InputError(f'{fault}; {advice} (in a sweep --vary :objective=mlm_nsp,electra).')
+    set_field(config, name, _parsed(f'config.{name}', text, ALL[name].type, ALL[name].allowed))
+    given.add(name)
+  if 'objective' in given and config.objective in TASKS:
+    lacks = fields(config.objective).keys() - known.keys()
+    if lacks:
+      raise InputError(
+        f'objective {config.objective} has fields that this config lacks ({min(lacks)}); choose it '
+        'in a config file that knows it, such as configs/pretrain.py:objective=electra (in a sweep '
+        '--vary :objective=mlm_nsp,electra).'
+      )
   if 'epochs' in given and 'min_steps' not in given:
     config.min_steps = 0
   for length, other in (('steps', 'epochs'), ('epochs', 'steps')):
@@ -125,20 +138,21 @@ def override(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
   return check(config)
 
 
-def _near(name: str, config: ConfigDict) -> str:
-  """What a name may mean that is no field of a config: whose its block is, if of other objectives
-  alone; then the field with its last word, or that other programs call so, or see suggestion."""
-  known, block, last = flatten(config), name.split('.')[0], name.split('.')[-1]
-  has = lambda task: any(x.startswith(f'{block}.') for x in task.fields)
-  others = [] if block in config else [x for x, task in TASKS.items() if has(task)]
-  of = f'; {block}.* is of {", ".join(others)}, not of {config.objective}' * bool(others)
-  if found := suggestion(last, [x for x in known if x.split('.')[-1] == last]):
-    return of + found
-  for x in known:
-    meaning, _, elsewhere = ALL[x].meaning.partition(' (elsewhere: ')
+def _meant(name: str, config: ConfigDict) -> str:
+  """What a name may mean that is no field of a config, as the end of a sentence: a block, a field
+  with its last word, or one that other programs call so (`elsewhere` in its meaning)."""
+  if name in config:
+    return f'; it is a block: set {name}.FIELD.'
+  if name in ALL:
+    owners = ', '.join(task.name for task in TASKS.values() if name in task.fields)
+    return f'; it is a field of {owners}, not of {config.objective}.'
+  known, last = flatten(config), name.split('.')[-1]
+  for field in known:
+    _, _, elsewhere = ALL[field].meaning.partition(' (elsewhere: ')
     if last in re.findall(r'\w+', elsewhere):
-      return f'{of}; did you mean {x!r} ({meaning})?'
-  return f'{of}.' if of else suggestion(name, known)
+      return f'; did you mean {field!r}?'
+  near = suggestion(last, [x for x in known if x.split('.')[-1] == last]) or suggestion(name, known)
+  return near or '; python -m bert_jax.config lists all, --find WORD some.'
 
 
 def names_of(overrides: Sequence[str]) -> tuple[str, ...]:
@@ -147,17 +161,21 @@ def names_of(overrides: Sequence[str]) -> tuple[str, ...]:
   return tuple(word.removeprefix('--config.').partition('=')[0] for word in words)
 
 
-def _parse(name: str, text: str, kind: type) -> Any:
+def _parsed(name: str, text: str, kind: type, allowed: Any = None) -> Any:
+  """The value of a field that a text of the command line stands for; InputError if it has none."""
   if kind is str:
     return text
   if kind is bool and text.lower() in ('true', 'false'):
     return text.lower() == 'true'
-  try:
-    value = ast.literal_eval(text)
-  except (ValueError, SyntaxError, MemoryError, RecursionError):
-    value = text
-  if kind is tuple and isinstance(value, (list, str)):
-    value = tuple(value) if isinstance(value, list) else tuple(filter(None, text.split(',')))
+  is_list_of_texts = kind is tuple and allowed is str and not text.startswith(('(', '['))
+  value: Any = text
+  if not is_list_of_texts:  # 1.10 is a label, too
+    with contextlib.suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+      value = ast.literal_eval(text)
+  if kind is tuple and isinstance(value, str):
+    value = tuple(part for part in value.split(',') if part)
+  if kind is tuple and isinstance(value, list):
+    value = tuple(value)
   return checked(name, value, kind)
 
 
@@ -167,13 +185,16 @@ def to_json(config: ConfigDict) -> str:
 
 def from_json(text: str) -> ConfigDict:
   """Reads and checks a config that `to_json` wrote; fields added since get their past value."""
-
-  def tuples(value: Any) -> Any:  # JSON has lists only
-    if isinstance(value, dict):
-      return {k: tuples(v) for k, v in value.items()}
-    return tuple(map(tuples, value)) if isinstance(value, list) else value
-
-  content = {k: v for k, v in json_value(text).items() if k not in BESIDE}
-  values = flatten(ConfigDict(tuples(content)))
+  content = {name: value for name, value in json_value(text).items() if name not in BESIDE}
+  values = flatten(ConfigDict(_with_tuples(content)))
   known = fields(values['objective']) if 'objective' in values else SHARED
   return check(nested(pasts(known) | values))
+
+
+def _with_tuples(value: Any) -> Any:
+  """A value of JSON, which has lists only, with tuples in their place."""
+  if isinstance(value, dict):
+    return {name: _with_tuples(part) for name, part in value.items()}
+  if isinstance(value, list):
+    return tuple(_with_tuples(part) for part in value)
+  return value

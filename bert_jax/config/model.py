@@ -32,11 +32,12 @@ TABLES = {
 
 
 def _field(setting: dataclasses.Field) -> Field:
-  facts, default = dict(setting.metadata), setting.default
-  allowed = tuple(TABLES.get(setting.name, ())) or facts.pop('allowed')
+  facts = dict(setting.metadata)
+  if setting.name in TABLES:
+    facts['allowed'] = tuple(TABLES[setting.name])
   if facts['past'] is None:
     facts['past'] = NO_PAST
-  return Field(default, **facts | {'allowed': allowed})
+  return Field(setting.default, **facts)
 
 
 SETTINGS = {x.name: _field(x) for x in dataclasses.fields(models.ModelConfig)}
@@ -50,75 +51,93 @@ def settings_affecting(purpose: str) -> frozenset[str]:
 
 def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   """Yields the rules for the block `model`: (whether it holds, the sentence if it does not)."""
-  model, heads = config.model, config.model.num_attention_heads
-  fault = f'model.hidden_size {model.hidden_size} is no multiple of model.num_attention_heads'
-  holds = model.attention_head_size > 0 or model.hidden_size % heads == 0
-  yield holds, f'{fault} {heads}; change one of them, or set model.attention_head_size.'
+  model, family, row = config.model, TASKS[config.objective], config.data.seq_length
+  yield (
+    model.attention_head_size > 0 or model.hidden_size % model.num_attention_heads == 0,
+    f'model.hidden_size {model.hidden_size} is no multiple of model.num_attention_heads '
+    f'{model.num_attention_heads}; change one of them, or set model.attention_head_size.',
+  )
   # Positions are counted within an example, so a row of several may be longer than their table.
-  family, row = TASKS[config.objective], config.data.seq_length
-  limit = family.limit(config) or row
-  table = model.max_position_embeddings
-  field = family.limit_field if limit != row else 'data.seq_length'
-  holds = not models.has_position_table(model) or limit <= table
-  fault = f'{field} {limit} is longer than model.max_position_embeddings {table}'
-  yield holds, f'{fault}; change one of them.'
-  yield from memory_rules(config)
+  limit, limit_field = family.limit(config), family.limit_field
+  if limit in (0, row):
+    limit, limit_field = row, 'data.seq_length'
+  yield (
+    not models.has_position_table(model) or limit <= model.max_position_embeddings,
+    f'{limit_field} {limit} is longer than model.max_position_embeddings '
+    f'{model.max_position_embeddings}; change one of them.',
+  )
   sentence = models.unsupported(models.ModelConfig(**model))
   yield not sentence, sentence
-  holds = model.mixer != 'fourier' or config.data.examples_per_row == 1
-  yield holds, 'model.mixer=fourier would mix examples; set data.examples_per_row=1.'
-  holds = not model.share_layers or config.optimizer.layer_lr_decay == 1
-  yield holds, 'optimizer.layer_lr_decay is by layer, and model.share_layers has one; set it to 1.'
+  yield (
+    model.mixer != 'fourier' or config.data.examples_per_row == 1,
+    'model.mixer=fourier would mix examples; set data.examples_per_row=1.',
+  )
+  yield (
+    not model.share_layers or config.optimizer.layer_lr_decay == 1,
+    'optimizer.layer_lr_decay is by layer, and model.share_layers has one; set it to 1.',
+  )
   kernel = f'model.attention_implementation={model.attention_implementation}'
-  holds = not kernel.endswith('cudnn') or model.dtype == 'bfloat16'
-  yield holds, f'{kernel} computes in bfloat16; set model.dtype=bfloat16.'
-  holds = not kernel.endswith('splash') or row % 128 == 0
-  fault = f'{kernel} takes rows of a multiple of 128 tokens'
-  yield holds, f'{fault}, and data.seq_length is {row}; change one of them.'
+  yield (
+    not kernel.endswith('cudnn') or model.dtype == 'bfloat16',
+    f'{kernel} computes in bfloat16; set model.dtype=bfloat16.',
+  )
+  yield (
+    not kernel.endswith('splash') or row % 128 == 0,
+    f'{kernel} takes rows of a multiple of 128 tokens, and data.seq_length is {row}; change one of '
+    'them.',
+  )
   yield from _rules_of_choices(config)
 
 
+# {field: (the field that must have one of the values for it to be read, the values)}.
+READ_WITH: dict[str, tuple[str, tuple[str, ...]]] = {
+  'rotary_theta': ('position_embeddings', ('rotary',)),
+  'conv_width': ('mixer', ('conv',)),
+  'attention_head_size': ('mixer', ('attention',)),
+  'pos_att_type': ('position_embeddings', ('disentangled',)),
+  'max_relative_positions': ('position_embeddings', ('disentangled', 'relative_bias')),
+  'position_buckets': ('position_embeddings', ('disentangled', 'relative_bias')),
+  'relative_clamp': ('position_embeddings', ('relative',)),
+}
+
+
 def _rules_of_choices(config: ConfigDict) -> Iterator[tuple[bool, str]]:
-  """Yields the rules for fields that only one choice of another field reads."""
-  model, is_given = config.model, bool(teaching.source_of(config))
-  fault = f'model.mask_decoder={model.mask_decoder} is for objectives that predict masked words'
-  masks = any(name.endswith('.masked_lm_prob') for name in TASKS[config.objective].fields)
-  holds = not model.mask_decoder or masks
-  yield holds, f'{fault}, and this one is {config.objective}; set it to 0.'
-  fault = f'model.projection_size={model.projection_size} is for objectives that learn vectors'
-  task = TASKS[config.objective]  # a released model of vectors is read as one of a corpus
-  holds = not model.projection_size or bool(task.vector) or task.reads_corpus
-  yield holds, f'{fault} of texts, and this one is {config.objective}; set it to 0.'
-  others: dict[str, tuple[str, ...]] = {
-    'rotary_theta': ('position_embeddings', 'rotary'),
-    'conv_width': ('mixer', 'conv'),
-    'attention_head_size': ('mixer', 'attention'),
-    'pos_att_type': ('position_embeddings', 'disentangled'),
-  }
-  for name in ('max_relative_positions', 'position_buckets'):
-    others[name] = 'position_embeddings', 'disentangled', 'relative_bias'
-  for name, (other, *values) in others.items():
-    usual, fault = FIELDS[f'model.{name}'].default, f'model.{name}={model[name]}'
-    holds = model[name] == usual or model[other] in values or is_given
-    yield holds, f'{fault} is for model.{other}={" or ".join(values)}; set it to {usual}.'
-  for name in ('projection_act', 'projection_bias'):
-    usual = FIELDS[f'model.{name}'].default
-    fault = f'model.{name}={model[name]} is for a model.projection_size, which is 0'
-    holds = model[name] == usual or model.projection_size > 0
-    yield holds, f'{fault}; set that, or this to {usual}.'
-
-
-def memory_rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
+  """Yields the rules for fields that are read beside one choice of another field only."""
   model, family = config.model, TASKS[config.objective]
-  clamp = model.relative_clamp
-  holds = not clamp or model.position_embeddings == 'relative'
-  yield holds, f'model.relative_clamp={clamp} is for position_embeddings=relative; set it to 0.'
-  holds = model.extend_positions == 'none' or bool(config.init_from)
-  yield holds, 'model.extend_positions is for init_from, which is empty; set it to none.'
-  follow = ' or '.join(name for name, x in TASKS.items() if x.rows_follow)
-  holds = not model.memory_length or family.rows_follow
-  fault = f'model.memory_length is for objective={follow}, whose rows follow each other'
-  yield holds, f'{fault}; set it to 0.'
+  yield (
+    model.extend_positions == 'none' or bool(config.init_from),
+    'model.extend_positions is for init_from, which is empty; set it to none.',
+  )
+  follow = ' or '.join(name for name, task in TASKS.items() if task.rows_follow)
+  yield (
+    not model.memory_length or family.rows_follow,
+    f'model.memory_length is for objective={follow}, whose rows follow each other; set it to 0.',
+  )
+  masks = any(name.endswith('.masked_lm_prob') for name in family.fields)
+  yield (
+    not model.mask_decoder or masks,
+    f'model.mask_decoder={model.mask_decoder} is for objectives that predict masked words, and '
+    f'this one is {config.objective}; set it to 0.',
+  )
+  # A released model of vectors is read as one of a corpus.
+  yield (
+    not model.projection_size or bool(family.vector) or family.reads_corpus,
+    f'model.projection_size={model.projection_size} is for objectives that learn vectors of texts, '
+    f'and this one is {config.objective}; set it to 0.',
+  )
+  for name, (other, values) in READ_WITH.items():
+    usual = SETTINGS[name].default
+    yield (
+      model[name] == usual or model[other] in values or bool(teaching.source_of(config)),
+      f'model.{name}={model[name]} is for model.{other}={" or ".join(values)}; set it to {usual}.',
+    )
+  for name in ('projection_act', 'projection_bias'):
+    usual = SETTINGS[name].default
+    yield (
+      model[name] == usual or model.projection_size > 0,
+      f'model.{name}={model[name]} is for a model.projection_size, which is 0; set that, or this '
+      f'to {usual}.',
+    )
 
 
 # {size: (layers, hidden size)} of BERT-large and the 24 released models of Turc et al. 2019
@@ -134,10 +153,11 @@ def bert(size: str, **changes: Any) -> dict[str, Any]:
   if size not in SIZES:
     raise InputError(f'size {size!r} is not known; use one of {", ".join(SIZES)}.')
   layers, hidden = SIZES[size]
-  block = {name.removeprefix('model.'): field.default for name, field in FIELDS.items()}
-  block |= {'hidden_size': hidden, 'num_hidden_layers': layers}
-  heads = 12 if size == 'minilm' else hidden // 64
-  block |= {'num_attention_heads': heads, 'intermediate_size': 4 * hidden}
+  block = {name: field.default for name, field in SETTINGS.items()}
+  block['hidden_size'] = hidden
+  block['num_hidden_layers'] = layers
+  block['num_attention_heads'] = 12 if size == 'minilm' else hidden // 64
+  block['intermediate_size'] = 4 * hidden
   if unknown := set(changes) - set(block):
     raise InputError(f'model has no field {", ".join(sorted(unknown))}.')
   return block | changes

@@ -54,31 +54,52 @@ FIELDS = {
 
 def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   optimizer, parts = config.optimizer, config.optimizer.accumulation
-  fault = f'batch_size {config.batch_size} does not divide into optimizer.accumulation {parts}'
-  yield config.batch_size % parts == 0, f'{fault} microbatches; use a multiple.'
+  yield (
+    config.batch_size % parts == 0,
+    f'batch_size {config.batch_size} does not divide into optimizer.accumulation {parts} '
+    'microbatches; use a multiple.',
+  )
   grows, sizes = optimizer.batch_warmup > 0, optimizer.batch_sizes or parts
-  wants = 'optimizer.batch_warmup wants optimizer.batch_sizes or optimizer.accumulation above 1.'
-  yield not grows or sizes > 1, wants
-  fault = f'batch_size {config.batch_size} does not divide into optimizer.batch_sizes {sizes} parts'
-  yield config.batch_size % sizes == 0, f'{fault}; use a number that divides it.'
-  lone = 'optimizer.batch_sizes is for growing batches; set optimizer.batch_warmup, or leave it 0.'
-  yield grows or not optimizer.batch_sizes, lone
+  yield (
+    not grows or sizes > 1,
+    'optimizer.batch_warmup wants optimizer.batch_sizes or optimizer.accumulation above 1.',
+  )
+  yield (
+    config.batch_size % sizes == 0,
+    f'batch_size {config.batch_size} does not divide into optimizer.batch_sizes {sizes} parts; use '
+    'a number that divides it.',
+  )
+  yield (
+    grows or not optimizer.batch_sizes,
+    'optimizer.batch_sizes is for growing batches; set optimizer.batch_warmup, or leave it 0.',
+  )
   yield not grows or config.steps > 0, 'optimizer.batch_warmup wants steps in place of epochs.'
-  fault = f'optimizer.lr_multipliers is {optimizer.lr_multipliers!r}'
-  holds = all(map(_is_multiplier, optimizer.lr_multipliers))
-  yield holds, f'{fault}; write ((regex, factor), ...) with factors of 0 or more.'
-  holds = not optimizer.schedule.startswith('wsd') or optimizer.decay > 0
-  yield holds, f'optimizer.schedule={optimizer.schedule} has optimizer.decay steps; set it above 0.'
-  patterns = (pattern for pattern, _ in optimizer.lr_multipliers)
-  for pattern in (optimizer.no_decay, optimizer.freeze, *patterns):
-    fault = _fault(pattern)
-    yield not fault, f'{pattern!r} in config.optimizer is not a regex: {fault}.'
+  yield (
+    all(_is_multiplier(pair) for pair in optimizer.lr_multipliers),
+    f'optimizer.lr_multipliers is {optimizer.lr_multipliers!r}; write ((regex, factor), ...) with '
+    'factors of 0 or more.',
+  )
   decays = optimizer.schedule.startswith('wsd')
-  fault = f'optimizer.decay is {optimizer.decay:g}, and optimizer.schedule={optimizer.schedule}'
-  yield decays or not optimizer.decay, f'{fault} has no such steps; set it to 0.'
-  both = optimizer.warmup + optimizer.decay
-  holds = not (decays and optimizer.warmup < 1 and optimizer.decay < 1 and both > 1 + 1e-6)
-  yield holds, f'optimizer.warmup and optimizer.decay are {both:g} of the run together; lower one.'
+  yield (
+    not decays or optimizer.decay > 0,
+    f'optimizer.schedule={optimizer.schedule} has optimizer.decay steps; set it above 0.',
+  )
+  yield (
+    decays or not optimizer.decay,
+    f'optimizer.decay is {optimizer.decay:g}, and optimizer.schedule={optimizer.schedule} has no '
+    'such steps; set it to 0.',
+  )
+  share = optimizer.warmup + optimizer.decay
+  are_shares = decays and optimizer.warmup < 1 and optimizer.decay < 1
+  yield (
+    not are_shares or share <= 1 + 1e-6,
+    f'optimizer.warmup and optimizer.decay are {share:g} of the run together; lower one.',
+  )
+  for pattern in (optimizer.no_decay, optimizer.freeze, *dict(optimizer.lr_multipliers)):
+    try:
+      re.compile(pattern)
+    except re.error as error:
+      yield False, f'{pattern!r} in config.optimizer is not a regex: {error}.'
 
 
 def _is_multiplier(pair: Any) -> bool:
@@ -86,11 +107,3 @@ def _is_multiplier(pair: Any) -> bool:
     case (str(), int() | float() as factor) if isinstance(pair, tuple):
       return factor >= 0
   return False
-
-
-def _fault(pattern: str) -> str:
-  try:
-    re.compile(pattern)
-  except re.error as error:
-    return str(error)
-  return ''

@@ -86,25 +86,44 @@ FIELDS = {
 
 
 def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
-  one = (config.steps > 0) != (config.epochs > 0)
-  two = f'steps is {config.steps} and epochs is {config.epochs}; set exactly one above 0'
-  yield one, f'{two} (epochs=0 to count steps, steps=0 to count epochs).'
-  fault = f'profile is {quoted(config.profile)}; write the steps to trace as START:STOP'
-  yield profile_window(config.profile) is not None, f'{fault}, such as 10:13.'
-  mesh, checkpoint, spikes = config.mesh, config.checkpoint, config.spikes
-  axes = mesh.data, mesh.fsdp, mesh.tensor
-  yield axes.count(-1) <= 1, 'only one axis of the mesh can be -1 (all the rest).'
-  holds = 0 not in (mesh.data, mesh.tensor)
-  yield holds, 'a mesh axis is 0; use 1 to split nothing, -1 for all the rest.'
-  holds = not checkpoint.best_metric or config.eval.batches == 0
-  yield holds, 'checkpoint.best_metric compares whole evaluations; set eval.batches=0.'
-  holds = not config.eval.patience or (config.eval.every and checkpoint.best_metric)
-  yield holds, 'eval.patience counts evaluations by checkpoint.best_metric; set it and eval.every.'
-  holds = spikes.window > 0 or not spikes.rollback
-  yield holds, 'spikes.rollback goes back from spikes; set spikes.window=100.'
-  yield spikes.window != 1, 'spikes.window=1 has no standard deviation; use more, such as 100.'
-  both = config.init_from and config.resume_from
-  yield not both, 'init_from (weights only) and resume_from (whole state) are both set; choose one.'
+  mesh, checkpoint = config.mesh, config.checkpoint
+  yield (
+    (config.steps > 0) != (config.epochs > 0),
+    f'steps is {config.steps} and epochs is {config.epochs}; set exactly one above 0 (epochs=0 to '
+    'count steps, steps=0 to count epochs).',
+  )
+  yield (
+    profile_window(config.profile) is not None,
+    f'profile is {quoted(config.profile)}; write the steps to trace as START:STOP, such as 10:13.',
+  )
+  yield (
+    (mesh.data, mesh.fsdp, mesh.tensor).count(-1) <= 1,
+    'only one axis of the mesh can be -1 (all the rest).',
+  )
+  yield (
+    mesh.data != 0 and mesh.tensor != 0,
+    'a mesh axis is 0; use 1 to split nothing, -1 for all the rest.',
+  )
+  yield (
+    not checkpoint.best_metric or config.eval.batches == 0,
+    'checkpoint.best_metric compares whole evaluations; set eval.batches=0.',
+  )
+  yield (
+    not config.eval.patience or bool(config.eval.every and checkpoint.best_metric),
+    'eval.patience counts evaluations by checkpoint.best_metric; set it and eval.every.',
+  )
+  yield (
+    config.spikes.window > 0 or not config.spikes.rollback,
+    'spikes.rollback goes back from spikes; set spikes.window=100.',
+  )
+  yield (
+    config.spikes.window != 1,
+    'spikes.window=1 has no standard deviation; use more, such as 100.',
+  )
+  yield (
+    not (config.init_from and config.resume_from),
+    'init_from (weights only) and resume_from (whole state) are both set; choose one.',
+  )
 
 
 def profile_window(text: str) -> tuple[int, int] | None:
@@ -112,5 +131,6 @@ def profile_window(text: str) -> tuple[int, int] | None:
   if not text:
     return 0, 0
   numbers = re.fullmatch(r'(\d{1,15}):(\d{1,15})', text)
-  start, stop = map(int, numbers.groups()) if numbers else (0, 0)
-  return (start, stop) if start < stop else None
+  if not numbers or int(numbers[1]) >= int(numbers[2]):
+    return None
+  return int(numbers[1]), int(numbers[2])

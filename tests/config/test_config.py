@@ -1,6 +1,7 @@
 """A config says everything, and a mistake in it is one sentence that names the fix."""
 
 import argparse
+import contextlib
 import dataclasses
 import re
 from pathlib import Path
@@ -17,82 +18,65 @@ from bert_jax.field import NO_PAST, Field
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.record import records
 
-
-@pytest.mark.parametrize(
-  'override, sentence',
-  [
-    ('--config.model.hiden_size=64', "'model.hiden_size'; did you mean 'model.hidden_size'"),
-    ('--config.model.num_layers=4', "did you mean 'model.num_hidden_layers'"),
-    ('--config.model.num_heads=4', "did you mean 'model.num_attention_heads'"),
-    ('--config.model.hidden=64', "'model.hidden_act' or 'model.hidden_size'"),
-    ('--config.model.n_layers=4', "did you mean 'model.num_hidden_layers'"),
-    ('--config.model.d_model=4', "did you mean 'model.hidden_size'"),
-    ('--config.masking_rate=0.3', "'masking_rate'; did you mean 'masking.masked_lm_prob'"),
-    ('--config.masking.mask_ratio=0.3', "did you mean 'masking.masked_lm_prob'"),
-    ('--config.optimizer.lr=1', "did you mean 'optimizer.learning_rate'"),
-    ('--config.dropout=0', "did you mean 'model.hidden_dropout_prob'"),
-    ('--config.warmup_steps=9', "did you mean 'optimizer.warmup'"),
-    ('--config.max_seq_length=64', "did you mean 'data.seq_length'"),
-    ('--config.model.hidden_size=abc', "hidden_size is 'abc', which is not a whole number"),
-    ('--config.model.hidden_size=64.5', 'which is not a whole number'),
-    ('--config.batch_size=true', 'which is not a whole number'),
-    (f'--config.optimizer.learning_rate={"9" * 4000}', 'which is not a number'),
-    ('--config.log.tensorboard=3', 'is not true or false'),
-    ('--config.optimizer.learning_rate=-1', 'outside'),
-    ('--config.model.hidden_act=geluu', "is 'geluu'; use one of gelu, gelu_tanh, relu, swish"),
-    ('--config.model=3', 'it is a block: set model.FIELD'),
-    ('--confg.seed=1', 'is not known; fields of the config are set as --config.NAME=VALUE (in'),
-    ('--config.model.hidden_size=101', 'is no multiple of model.num_attention_heads'),
-    ('--config.data.seq_length=1000', 'longer than model.max_position_embeddings'),
-    ('--config.model.attention_implementation=xla', 'cannot drop attention probabilities'),
-    ('--config.steps=0', 'set exactly one above 0 (epochs=0 to count steps, steps=0'),
-    ('--config.optimizer.accumulation=5', 'does not divide into optimizer.accumulation'),
-    ('--config.mesh.fsdp=-1', 'only one axis'),
-    ('--config.mesh.data=0', 'axis is 0'),
-    ('--config.optimizer.lr_multipliers=("a",)', 'write ((regex, factor), ...)'),
-    ('--config.masking.mask_share=0.95', 'more than 1'),
-    ('--config.optimizer.no_decay=*bias*', 'is not a regex'),
-    ('--config.optimizer.schedule=wsd', 'set it above 0'),
-    ('--config.optimizer.lr_multipliers=(("a",-1),)', 'factors of 0 or more'),
-    ('--config.seed=99999999999', 'outside'),
-    ('--config.checkpoint.best_metric=mlm', 'set eval.batches=0'),
-    ('--config.corpus.rows=full', 'makes no sentence pairs'),
-    ('--config.corpus.lengths=32', 'would part the sentences of a pair; set loss.nsp_weight=0'),
-    ('--config.corpus.lengths=32,6@9', "understood at '6@9'; use whole numbers from 8 on"),
-    ('--config.corpus.lengths=32@5', 'does not begin at step 0'),
-    ('--config.model.extend_positions=tile', 'is for init_from, which is empty; set it to none'),
-    ('--config.model.global_tokens=1', 'set model.attention_window, or it to 0'),
-  ],
-)
-def test_a_wrong_field_is_one_sentence(override, sentence):
-  with refused(re.escape(sentence)):
-    config.load('configs/pretrain.py:runlocal', [override])
+FULL = 'corpus.rows=lm loss.nsp_weight=0'
+KERNEL = 'model.attention_implementation=cudnn model.attention_probs_dropout_prob=0'
+PRETRAIN, TABLE, NER = 'pretrain.py:runlocal', 'finetune.py:task=table', 'finetune.py:task=ner'
 
 
 @pytest.mark.parametrize(
-  'task, name, sentence',
+  'spec, fields, named',
   [
-    (
-      'ner',
-      'table.eval_share',
-      "* is of classification, not of tagging; did you mean 'data.eval'",
-    ),
-    (
-      'table',
-      'corpus.eval_share',
-      "not of classification; did you mean 'table.eval_share'",
-    ),
-    (
-      'table',
-      'masking.rate',
-      'masking.* is of mlm_nsp, ... not of classification',
-    ),
+    (PRETRAIN, 'model.hiden_size=64', "'model.hiden_size'; did you mean 'model.hidden_size'"),
+    (PRETRAIN, 'model.num_layers=4', "did you mean 'model.num_hidden_layers'"),
+    (PRETRAIN, 'model.hidden=64', "'model.hidden_act' or 'model.hidden_size'"),
+    (PRETRAIN, 'model.d_model=4', "did you mean 'model.hidden_size'"),
+    (PRETRAIN, 'masking_rate=0.3', "'masking_rate'; did you mean 'masking.masked_lm_prob'"),
+    (PRETRAIN, 'lr=1', "did you mean 'optimizer.learning_rate'"),
+    (NER, 'table.eval_share=0.2', 'a field of classification, not of tagging'),
+    (TABLE, 'corpus.eval_share=0.2', 'not of classification'),
+    (PRETRAIN, 'model.hidden_size=abc', 'model.hidden_size'),
+    (PRETRAIN, 'model.hidden_size=64.5', 'not a whole number'),
+    (PRETRAIN, 'batch_size=true', 'batch_size'),
+    (PRETRAIN, f'optimizer.learning_rate={"9" * 4000}', 'optimizer.learning_rate'),
+    (PRETRAIN, 'log.tensorboard=3', 'log.tensorboard'),
+    (PRETRAIN, 'optimizer.learning_rate=-1', 'optimizer.learning_rate'),
+    (PRETRAIN, 'model.hidden_act=geluu', "is 'geluu'; use one of gelu, gelu_tanh, relu, swish"),
+    (PRETRAIN, 'model=3', 'set model.FIELD'),
+    (PRETRAIN, 'model.hidden_size=101', 'model.num_attention_heads'),
+    (PRETRAIN, 'data.seq_length=1000', 'model.max_position_embeddings'),
+    (PRETRAIN, 'model.attention_implementation=xla', 'cannot drop attention probabilities'),
+    (PRETRAIN, 'optimizer.accumulation=5', 'optimizer.accumulation'),
+    (PRETRAIN, 'mesh.fsdp=-1', 'mesh'),
+    (PRETRAIN, 'optimizer.lr_multipliers=("a",)', 'optimizer.lr_multipliers'),
+    (PRETRAIN, 'masking.mask_share=0.95', 'masking.mask_share'),
+    (PRETRAIN, 'optimizer.no_decay=*bias*', "'*bias*'"),
+    (PRETRAIN, 'optimizer.decay=0.1', 'optimizer.schedule=linear has no such steps; set it to 0'),
+    (PRETRAIN, 'corpus.rows=full', 'loss.nsp_weight'),
+    (PRETRAIN, 'corpus.lengths=32', 'loss.nsp_weight=0'),
+    (PRETRAIN, 'corpus.lengths=32,6@9', 'corpus.lengths'),
+    (PRETRAIN, 'corpus.lengths=32@5', 'corpus.lengths'),
+    (PRETRAIN, 'model.global_tokens=1', 'model.attention_window'),
+    (PRETRAIN, 'model.relative_clamp=4', 'position_embeddings=relative'),
+    (PRETRAIN, 'model.extend_positions=tile', 'init_from'),
+    (PRETRAIN, 'model.memory_length=32', 'model.memory_length'),
+    (PRETRAIN, 'objective=electra', 'configs/pretrain.py:objective=electra'),
+    (PRETRAIN, 'objective=elctra', "'elctra'"),
+    ('pretrain.py:arch=fnet', 'data.examples_per_row=4', 'data.examples_per_row'),
+    ('pretrain.py:arch=fnet', f'{FULL} corpus.lengths=32', 'model.mixer'),
+    ('transformer_xl.py:runlocal', f'{FULL} corpus.lengths=32', 'model.memory_length=0'),
+    ('pretrain.py:arch=albert', 'optimizer.layer_lr_decay=0.9', 'model.share_layers'),
+    ('pretrain.py', f'{KERNEL} model.dtype=float32', 'bfloat16'),
+    ('pretrian.py', '', 'there are configs/ablations.py, configs/causal_lm.py'),
+    ('pretrain.py:siz=tiny', '', "'siz' is not known here; did you mean 'size'?"),
+    ('pretrain.py:size', '', "'size' wants a value"),
+    ('pretrain.py:size=giant', '', "size 'giant'"),
+    ('finetune.py:objective=electra', '', 'configs/pretrain.py'),
+    ('finetune.py:task=sst', '', "task 'sst'"),
   ],
 )
-def test_a_field_of_other_objectives_is_said_to_be_so(task, name, sentence):
-  said = '.*'.join(map(re.escape, sentence.split('...')))  # further families may stand there
-  with refused(re.escape(f'config has no field {name!r}; ') + '.*' + said):
-    config.load(f'configs/finetune.py:task={task}', [f'--config.{name}=0.2'])
+def test_a_mistake_is_one_sentence_that_names_it(spec, fields, named):
+  with refused(re.escape(named)):
+    config.load(f'configs/{spec}', [f'--config.{x}' for x in fields.split()])
 
 
 def test_few_rows_are_passed_over_more_often_unless_the_epochs_are_given():
@@ -144,30 +128,6 @@ def test_a_rule_holds_up_to_its_bound(kept, broken):
   refusal(load, broken)
 
 
-CUT = ['--config.corpus.rows=lm', '--config.corpus.lengths=32']
-WORDS = '--config.loss.nsp_weight=0'
-KERNEL = ['--config.model.attention_implementation=cudnn']
-KERNEL += ['--config.model.attention_probs_dropout_prob=0']
-
-
-@pytest.mark.parametrize(
-  'spec, overrides, sentence',
-  [
-    ('pretrain.py:arch=fnet', [WORDS, *CUT], 'a Fourier transform mixes all'),
-    ('transformer_xl.py:runlocal', CUT, 'set model.memory_length=0'),
-    ('pretrain.py:arch=fnet', ['--config.data.examples_per_row=4'], 'would mix examples'),
-    ('pretrain.py:arch=albert', ['--config.optimizer.layer_lr_decay=0.9'], 'is by layer, and'),
-    ('pretrain.py', [*KERNEL, '--config.model.dtype=float32'], 'in bfloat16'),
-    ('pretrain.py', ['--config.model.relative_clamp=4'], 'position_embeddings=relative'),
-    ('pretrain.py', ['--config.model.extend_positions=tile'], 'init_from, which is empty'),
-    ('pretrain.py', ['--config.model.memory_length=32'], 'whose rows follow each other'),
-  ],
-)
-def test_a_model_that_cannot_be(spec, overrides, sentence):
-  with refused(re.escape(sentence)):
-    config.load(f'configs/{spec}', overrides)
-
-
 def test_values_come_as_their_types():
   given = ['--config.optimizer.learning_rate=1', '--config.batch_size', '64']
   given += ['--config.optimizer.lr_multipliers=(("pooler",10),)', '--config.data.train=1.txt']
@@ -185,23 +145,6 @@ def test_a_field_is_set_as_it_comes_and_then_checked():
     assert loaded.batch_size == loaded.optimizer.beta1 == value
   with refused('is not a whole number|is no'):
     config.check(loaded)
-
-
-@pytest.mark.parametrize(
-  'spec, sentence',
-  [
-    ('configs/pretrian.py', 'there are configs/ablations.py, configs/causal_lm.py'),
-    ('configs/pretrain.py:siz=tiny', "'siz' is not known here; did you mean 'size'? There are"),
-    ('configs/pretrain.py:size', "'size' wants a value"),
-    ('configs/pretrain.py:size=giant', "size 'giant' is not known; use one of"),
-    ('configs/pretrain.py:objective=qa', "objective 'qa' is not known; use one of causal, masked"),
-    ('configs/finetune.py:objective=electra', 'electra is trained on documents; use configs/pre'),
-    ('configs/finetune.py:task=sst', "task 'sst' is not known; use one of docs, table, cola"),
-  ],
-)
-def test_a_wrong_config_argument_is_one_sentence(spec, sentence):
-  with refused(re.escape(sentence)):
-    config.load(spec)
 
 
 @pytest.mark.parametrize(
@@ -225,9 +168,20 @@ def test_bounds(field, inside, outside):
       config.check(loaded)
 
 
-def test_labels_are_texts_whatever_they_look_like():
-  loaded = config.load('configs/finetune.py', ['--config.table.labels=0,1'])
-  assert loaded.table.labels == ('0', '1')
+@pytest.mark.parametrize(
+  'text, labels',
+  [
+    ('0,1', ('0', '1')),
+    ('1.10,1.2', ('1.10', '1.2')),
+    ('00,0', ('00', '0')),
+    ('1_0,True', ('1_0', 'True')),
+    ("('a,b', 'c')", ('a,b', 'c')),
+    ('["a", "b"]', ('a', 'b')),
+  ],
+)
+def test_labels_are_texts_whatever_they_look_like(text, labels):
+  loaded = config.load('configs/finetune.py', [f'--config.table.labels={text}'])
+  assert loaded.table.labels == labels
 
 
 @pytest.mark.parametrize(
@@ -245,13 +199,6 @@ def test_a_field_that_is_missing_or_unread_is_named(change, sentence):
     change(loaded)
   with refused(sentence):
     config.check(loaded)
-
-
-def test_an_objective_with_fields_of_its_own_is_for_the_config_file():
-  with refused('electra has fields that this config lacks .*configs/pretrain.py:objective=electra'):
-    config.load('configs/pretrain.py:size=tiny', ['--config.objective=electra'])
-  with refused("'elctra'; use one of"):
-    config.load('configs/pretrain.py:size=tiny', ['--config.objective=elctra'])
 
 
 def test_fingerprint_changes_with_what_decides_the_numbers_only():
@@ -307,9 +254,8 @@ def test_the_table_of_fields_names_every_field_of_every_objective():
   lines = __main__.table().splitlines()
   assert max(map(len, lines)) <= 100
   assert {line.split()[0] for line in lines if line[0] not in '- '} == ALL.keys()
-  (i,) = (i for i, line in enumerate(lines) if line.startswith('optimizer.schedule '))
-  assert lines[i].split()[:6] == ['optimizer.schedule', 'str', "'linear'", 'linear', '|', 'cosine']
-  assert lines[i + 1].startswith("    see timeline.py; linear is BERT's")
+  text = ' '.join(line.strip() for line in lines)  # which may be wrapped anywhere
+  assert "optimizer.schedule  str  'linear'" in text and "see timeline.py; linear is BERT's" in text
   of_task = [task for task in TASKS.values() if 'task.format' in task.fields]
   assert sum(line.startswith('task.format ') for line in lines) == len(of_task) > 1
 
@@ -421,20 +367,13 @@ def test_how_a_config_divides_over_tpus_is_said():
   assert not any('TPUs' in line for line in __main__.lines(loaded))
 
 
-@pytest.mark.parametrize(
-  'given, sentence',
-  [
-    (['decay=0.1'], 'optimizer.schedule=linear has no such steps; set it to 0'),
-    (['schedule=wsd', 'decay=0.95'], 'are 1.05 of the run together'),
-  ],
-)
-def test_decay_that_no_schedule_makes_is_refused(given, sentence):
-  with refused(re.escape(sentence)):
-    config.load('configs/pretrain.py:runlocal', [f'--config.optimizer.{x}' for x in given])
-  # From 1 on they are numbers of steps, and no shares.
-  for warmup, decay in ((0.1, 0.9), (1, 0.9), (0.1, 1)):
+def test_shares_of_a_schedule_fit_into_the_run():
+  """From 1 on they are numbers of steps, and no shares."""
+  for warmup, decay, fits in ((0.1, 0.9, True), (0.1, 0.95, False), (1, 0.9, True), (0.1, 1, True)):
     values = f'schedule=wsd warmup={warmup} decay={decay}'
-    config.load('configs/pretrain.py:runlocal', [f'--config.optimizer.{x}' for x in values.split()])
+    given = [f'--config.optimizer.{x}' for x in values.split()]
+    with contextlib.nullcontext() if fits else refused('are 1.05 of the run together'):
+      config.load('configs/pretrain.py:runlocal', given)
 
 
 def test_the_fields_of_a_model_that_a_run_starts_from_are_left_to_the_run():

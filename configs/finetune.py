@@ -76,7 +76,7 @@ TASKS = {
                             tokenizer=dict(do_lower_case=False),
                             tagging=dict(document_context=True)),
   'panx': CONLL | dict(batch_size=4),
-  'weibo': CONLL | dict(data=dict(seq_length=256)),
+  'weibo': CONLL | dict(task=dict(format='weibo'), data=dict(seq_length=256)),
   'pos': CONLL | dict(batch_size=4, task=dict(format='conllu'),
                       tagging=dict(token_column=1, tag_column=3),
                       checkpoint=dict(best_metric='token_accuracy')),

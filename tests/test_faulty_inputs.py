@@ -127,11 +127,6 @@ def test_huge_numbers_and_deep_json_in_labels_answers_and_tags(tmp_path):
   squad = {'data': [{'paragraphs': [{'context': 'a b', 'qas': [asked]}]}]}
   (tmp_path / 'a.json').write_text(json.dumps(squad).replace('"@"', HUGE))
   assert '4,300 digits' in refused(read, qa.questions, 'qa', tmp_path / 'a.json')
-  placed = ''.join(f'x{HUGE}\tO\n' for _ in range(3))
-  (tmp_path / 'a.conll').write_text(placed)
-  path, layout = str(tmp_path / 'a.conll'), conll.Layout(False, 0, 1)
-  (sentence,) = conll.read(path, 'train', Problems('train'), layout)
-  assert sentence.tokens == (f'x{HUGE}',) * 3, 'these are no places in a word'
 
 
 @pytest.mark.parametrize('content', [DEEP, f'{{"hidden_size": {HUGE}}}', '{"hidden_size": "\ud800'])
@@ -301,12 +296,6 @@ def test_reading_time_grows_with_the_length_of_a_line(tmp_path):
     assert plain_formats.heading_of(heading) == heading[2:]
   assert grows(lambda n: plain_formats.heading_of('# a' + ' ' * n + 'b'), 5_000, 80_000) < 80
 
-  def places(size):
-    sentence = conll.Sentence('a:1', '0', ('x' + '1' * size + 'x',) * 10, None, ())
-    conll._without_places([sentence], Problems('train'))
-
-  assert grows(places, 1_000, 16_000) < 80
-
 
 # ---- texts ---------------------------------------------------------------------------------------
 
@@ -417,18 +406,15 @@ GERMEVAL = (
 
 def tagged(path, split='train', skip=False, at=(0, -1)):
   problems = Problems(split, skip)
-  return conll.read(str(path), split, problems, conll.Layout(False, *at)), problems
+  return conll.read(str(path), split, problems, conll.Layout('columns', *at)), problems
 
 
 def test_germeval_as_published(tmp_path):
   path = tmp_path / 'a.tsv'
   path.write_text(GERMEVAL)
-  sentences, problems = tagged(path, at=(1, 2))
+  sentences, _ = tagged(path, at=(1, 2))
   assert [s.tokens for s in sentences] == [('Ada', 'lacht'), ('#', 'Paris')]
   assert [s.tags for s in sentences] == [('B-PER', 'O'), ('O', 'B-LOC')]
-  assert problems.counts['comments before sentences (left out)'] == 2
-  counted = refused(tagged, path)  # 1, 2, .. are no tokens, nor is the last layer all there is
-  assert 'name the columns of tokens' in counted and 'and of tags' in counted
   path.write_text('#\tO\nAda\tB-PER\n\n#\tO\n')
   assert [s.tokens for s in tagged(path)[0]] == [('#', 'Ada'), ('#',)], 'a token of two columns'
 
@@ -448,11 +434,8 @@ def test_skipping_everything_says_why_and_how_many(tmp_path):
 def test_bmes_is_a_scheme(tmp_path):
   path = tmp_path / 'a.conll'
   path.write_text('我\tS-PER\n在\tO\n北\tB-LOC\n京\tM-LOC\n市\tE-LOC\n')
-  (sentence,), problems = tagged(path)
+  (sentence,), _ = tagged(path)
   assert scores.are_chunks(sorted(set(sentence.tags)))
-  scores.check_chunks([sentence], problems)
-  counts = {'files': 1, 'bytes': path.stat().st_size, 'chunks (BMES)': 2}
-  assert problems.counts == counts, 'and no tag breaks it'
   wrong = ('S-PER', 'O', 'B-LOC', 'E-LOC', 'S-LOC')
   assert scores.entities([sentence.tags], [sentence.tags])[0] == (2, 2, 2)
   assert scores.entities([sentence.tags], [wrong])[0] == (1, 3, 2)

@@ -90,12 +90,10 @@ def _labelled(reader, objective, fields, folder):
 
 
 def _conll(config, split, problems):
-  conllu, tagging = config.task.format == 'conllu', config.tagging
-  layout = conll.Layout(conllu, tagging.token_column, tagging.tag_column)
+  tagging = config.tagging
+  layout = conll.Layout(config.task.format, tagging.token_column, tagging.tag_column)
   sentences = conll.read(config.data[split], split, problems, layout)
-  labels = sorted({tag for s in sentences for tag in s.tags or () if tag})
-  if scores.are_chunks(labels):
-    scores.check_chunks(sentences, problems)
+  scores.are_chunks(sorted({tag for s in sentences for tag in s.tags or () if tag}))
   return sentences
 
 

@@ -229,8 +229,6 @@ def test_entities_lie_in_the_text_as_given(make_model):
   assert [a for a, _ in words('老 new 市場')] == [0, 2, 6, 7]
   assert model.tag([['old', 'river']])[0]['tokens'] == ['old', 'river']
   assert model.tag(['old\triver'])[0]['text'] == 'old\triver'
-  (told,) = as_lines(model.ask('tag'), ['old\tB-PER'])
-  assert told['error'].startswith('a word and its tag, B-PER, as evaluate reads them')
   (both,) = as_lines(model.ask('tag'), [' {"text": "old", "tokens": ["old"]}'])
   assert "'text' and 'tokens' are both there" in both['error']
 

@@ -43,12 +43,9 @@ class Tag(OfHead):
   def record(self, fields: dict[str, Any]) -> Sentence:
     if 'tokens' not in fields:
       (text,) = texts_in(fields, ('text',))
-      if (tag := text.rpartition('\t')[2].strip()) in self.model.objective.labels and '\t' in text:
-        fault = f'a word and its tag, {tag}, as evaluate reads them (--config.data.eval=FILE)'
-        raise InputError(f'{fault}; give a text, or "tokens"')
       spans = words(text)
-      after_blank = tuple(a > 0 and text[a - 1].isspace() for a, _ in spans)
-      tokens = tuple(text[a:b] for a, b in spans)
+      after_blank = tuple(begin > 0 and text[begin - 1].isspace() for begin, _ in spans)
+      tokens = tuple(text[begin:end] for begin, end in spans)
       return Sentence('', '', tokens, None, (text,), after_blank)
     tokens = fields['tokens']
     if 'text' in fields:
@@ -68,49 +65,62 @@ class Tag(OfHead):
     return config
 
   def replies(self, records: Sequence[Sentence]) -> list[tuple[dict | None, str]]:
-    replies = zip(records, super().replies(records))
-    return [(a and a | {'text': record.document}, why) for record, (a, why) in replies]
+    replies = []
+    for record, (answer, reason) in zip(records, super().replies(records)):
+      if answer is not None:
+        answer['text'] = record.document
+      replies.append((answer, reason))
+    return replies
 
   def shown(self, answer: dict[str, Any]) -> dict[str, Any]:
-    names = 'tokens', 'prediction', 'probability', 'text'
-    tokens, tags, shares, text = (answer[name] for name in names)
-    out, at = ({'text': text[0]}, words(text[0])) if text else ({'tokens': tokens}, None)
+    tokens, tags, probabilities = answer['tokens'], answer['prediction'], answer['probability']
+    text = answer['text'][0] if answer['text'] else None
+    offsets = words(text) if text is not None else None
     if not are_chunks(self.model.objective.labels):
-      out = {'tokens': tokens, 'tags': tags, 'probabilities': shares}
-      return out | ({'offsets': [list(span) for span in at]} if at else {})
+      out = {'tokens': tokens, 'tags': tags, 'probabilities': probabilities}
+      if offsets:
+        out['offsets'] = [list(span) for span in offsets]
+      return out
     from seqeval.metrics.sequence_labeling import get_entities  # slow to import
 
     entities = []
     for kind, first, last in get_entities(as_bioes(tags)):
       entity = {'type': kind, 'text': ' '.join(tokens[first : last + 1])}
-      if at:
-        start, end = at[first][0], at[last][1]
-        entity |= {'text': text[0][start:end], 'start': start, 'end': end}
-      entity |= {'tokens': [first, last + 1], 'probability': min(shares[first : last + 1])}
+      if text is not None and offsets:
+        start, end = offsets[first][0], offsets[last][1]
+        entity |= {'text': text[start:end], 'start': start, 'end': end}
+      entity['tokens'] = [first, last + 1]
+      entity['probability'] = min(probabilities[first : last + 1])
       entities.append(entity)
-    return out | {'entities': entities}
+    shown = {'tokens': tokens} if text is None else {'text': text}
+    return shown | {'entities': entities}
 
 
 def words(text: str) -> list[tuple[int, int]]:
   """The tokens of a text, [(from, to)] in characters: what stands between blanks, each punctuation
   mark at its ends by itself, and each character of a script without blanks."""
-  out, is_mark = [], lambda character: unicodedata.category(character)[0] in 'PS'
+  out = []
   for run in _RUNS.finditer(text):
     first, last = begin, end = run.span()
-    while begin < end and is_mark(text[begin]):
+    while begin < end and _is_mark(text[begin]):
       begin += 1
-    while end > begin and is_mark(text[end - 1]):
+    while end > begin and _is_mark(text[end - 1]):
       end -= 1
     out += [(i, i + 1) for i in range(first, begin)]
-    out += [(begin, end)] if begin < end else []
+    if begin < end:
+      out.append((begin, end))
     out += [(i, i + 1) for i in range(end, last)]
   return out
+
+
+def _is_mark(character):
+  return unicodedata.category(character)[0] in 'PS'
 
 
 TAGGING = labelled.family(
   'tagging',
   task,
-  formats=('columns', 'conllu'),
+  formats=('columns', 'conllu', 'weibo'),
   main_metric=lambda config: 'token_accuracy',
   fields=FIELDS,
   defaults={'checkpoint.best_metric': 'entity_f1'},

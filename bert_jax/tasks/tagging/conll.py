@@ -1,37 +1,36 @@
-"""Reads tagged sentences: files with a token and its columns on each line, or data sets of TFDS.
+"""Reads tagged sentences: files with a token and its columns on each line, or records of lists.
 
-  columns   CoNLL-2000 to 2003, WNUT-17, PAN-X, Weibo: any number of columns, the same on all lines,
-            separated by tabs or, if the first line has no tab, by blanks. A blank line ends a
-            sentence; -DOCSTART- lines begin documents. A line before a sentence that begins with #
-            and has another number of columns is a comment (GermEval 2014, whose tokens are in
-            column 1 and whose tags are in columns 2 and 3)
-  CoNLL-U   ten columns (https://universaldependencies.org/format.html). Comments, ranges of
-            multiword tokens (1-2) and empty nodes (1.1) are not tokens; '_' is not a tag; # newdoc
-            begins a document
+  task.format=columns   CoNLL-2000 to 2003, WNUT-17, PAN-X: any number of columns, the same on all
+            lines, separated by tabs or, if the first line has no tab, by blanks. A blank line ends
+            a sentence; -DOCSTART- lines begin documents. A line that begins with # and has another
+            number of columns is a comment (GermEval 2014, whose tokens are in column 1 and whose
+            tags are in columns 2 and 3)
+  task.format=weibo     the same, of golden-horse's Weibo files: the place of each character in its
+            word stands behind it, and is removed
+  task.format=conllu    ten columns (https://universaldependencies.org/format.html). Comments,
+            ranges of multiword tokens (1-2) and empty nodes (1.1) are not tokens; '_' is not a tag;
+            # newdoc begins a document
   .jsonl, .json, .parquet, .arrow, hf:    records of "tokens" and "tags" (or "ner_tags"; for CoNLL-U
             "upos", "pos_tags"), lists of as many strings, or of numbers whose names the schema has
-  .csv, .tsv      a header and a word a row, in columns such as sentence_id, words, labels (WORDS);
-            the sentence may be named at its first word only, as in Kaggle's corpus. Or records as
-            above, with their lists in cells, as pandas or JSON write them
+  .csv      a header and a word a row, in columns such as sentence_id, words, labels (WORDS); the
+            sentence may be named at its first word only, as in Kaggle's corpus
   tfds:     conll2003 (columns tokens, pos, chunks, ner), wikiann/xx (tokens, tags);
             universal_dependencies/xx and xtreme_pos/xx, in which ranges and empty nodes are tokens
             with the tag '_'. They do not say where documents begin
 
-A file without a tag column is a test set: its tokens have no tags. golden-horse's Weibo files write
-the place of each character in its word behind it; if all tokens end so, the places are removed. A
-line that cannot be used makes its whole sentence unusable, see tasks/faulty_records.py.
+A file without a tag column is a test set: its tokens have no tags. A line that cannot be used makes
+its whole sentence unusable, see tasks/faulty_records.py.
 """
 
-import contextlib
 import itertools
-import operator
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from bert_jax.errors import InputError, listed, quoted
 from bert_jax.tasks.faulty_records import Problems, Unusable
 from bert_jax.text import files, tables
-from bert_jax.text.values import printed_value, whole_number
+from bert_jax.text.values import printed_value
 
 CONLLU = ('idx', 'tokens', 'lemmas', 'upos', 'xpos', 'feats', 'head', 'deprel', 'deps', 'misc')
 COLUMNS = ('tokens', 'pos', 'chunks', 'ner', 'tags')  # of TFDS, as far as a data set has them
@@ -41,9 +40,11 @@ WORDS = {
   'word': ('words', 'word', 'tokens', 'token'),
   'tag': ('labels', 'label', 'tags', 'tag', 'ner_tags', 'ner'),
 }
+LISTS = 'it is not {"tokens": [...], "tags": [...]} with as many strings in both'
+NO_TOKENS = 'multiword ranges and empty nodes'
+FAULTY = 'sentences with a faulty line'  # a kind of fault
 
 _COMMENT = re.compile(r'#\s*(sent_id|newdoc)\b\s*=?\s*(.*)')
-_LIST = re.compile(r'\[.+\]', re.DOTALL)
 _NO_WORD = re.compile(r'\d+[-.]\d+')
 
 
@@ -59,23 +60,27 @@ class Sentence(NamedTuple):
 class Layout(NamedTuple):
   """How the lines of files are laid out. Columns count from 0; -1 is the last."""
 
-  conllu: bool
+  form: str  # columns, weibo or conllu
   token_column: int
   tag_column: int
 
   def places(self, where: str, width: int, split: str) -> tuple[int, int | None]:
     """The numbers of the columns of tokens and tags, from 0; None: there is no column of tags.
-    Unusable if these are not among the columns, of which there are `width`."""
-    token_at, tag_at = (i if i >= 0 else width + i for i in self[1:])
-    has, kind = f'there are {width} columns and', 'records'
+    InputError if these are not among the columns, of which there are `width`."""
+    token_at = self.token_column if self.token_column >= 0 else width + self.token_column
+    tag_at = self.tag_column if self.tag_column >= 0 else width + self.tag_column
     if not 0 <= token_at < width:
-      fault = f'{has} tagging.token_column is {self.token_column}; columns count from 0'
-      raise Unusable(fault, kind, where)
+      raise InputError(
+        f'{where}: there are {width} columns and tagging.token_column is {self.token_column}; '
+        'columns count from 0.'
+      )
     if 0 <= tag_at < width and tag_at != token_at:
       return token_at, tag_at
     if split == 'train':
-      fault = f'{has} none of them has the tags that tagging.tag_column={self.tag_column} asks for'
-      raise Unusable(f'{fault}; training needs them', kind, where)
+      raise InputError(
+        f'{where}: there are {width} columns and none of them has the tags that '
+        f'tagging.tag_column={self.tag_column} asks for; training needs them.'
+      )
     return token_at, None
 
 
@@ -87,8 +92,6 @@ def read(spec: str, split: str, problems: Problems, layout: Layout) -> list[Sent
     if not sentence.tokens:
       problems.note('sentences without a token (left out)', sentence.where)
       continue
-    if not all(map(str.strip, sentence.tokens)):
-      problems.note('sentences with a token of blanks alone (kept)', sentence.where)
     sentence = sentence._replace(id=sentence.id or str(number))
     problems.note_id(sentence.id, sentence.where)
     if sentence.tags is None:
@@ -98,91 +101,66 @@ def read(spec: str, split: str, problems: Problems, layout: Layout) -> list[Sent
     sentences.append(sentence)
   if not sentences:
     problems.nothing(spec, 'sentences')
-  if all(s.tokens == tuple(map(str, range(1, len(s.tokens) + 1))) for s in sentences):
-    fault = f'column {layout.token_column} of data.{split} counts the tokens: 1, 2, ..'
-    fix = 'name the columns of tokens (tagging.token_column=1) and of tags (tagging.tag_column=2)'
-    raise InputError(f'{fault}; {fix}.')
-  return _without_places(sentences, problems)
+  return sentences
 
 
 def _sentences(spec, split, problems, layout):
+  kind = '.conllu' if layout.form == 'conllu' else ''
   for _, part in files.parts(spec):
     if files.is_named(part):
       yield from _of_lists(part, split, problems, layout)
       continue
-    kind = '.conllu' * layout.conllu
     for path in files.split_files(part, split, one=split != 'train', kind=kind):
-      if _are_records(path, problems):
-        yield from _of_lists(str(path), split, problems, layout)
-      elif files.suffix(path) == '.csv':
+      suffix = files.suffix(path)
+      if suffix == '.csv':
         yield from _of_words(path, split, problems)
+      elif suffix in tables.SUFFIXES and suffix != '.tsv':
+        yield from _of_lists(str(path), split, problems, layout)
       else:
-        yield from _file(path, split, problems, layout)
+        yield from _of_lines(path, split, problems, layout)
 
 
-def _are_records(path, problems):
-  """Whether each row of a file is a sentence, as a list of tokens and one of tags."""
-  if (kind := files.suffix(path)) not in ('.csv', '.tsv'):
-    return kind in tables.SUFFIXES
-  with contextlib.suppress(InputError):  # which the reader of the file raises, if it is a table
-    _, row = next(Problems('train', True, problems.encoding).rows(str(path)))
-    return _LIST.fullmatch(row.get('tokens', '').strip())
+# -- lines -----------------------------------------------------------------------------------------
 
 
-def _file(path, split, problems, layout):
+def _of_lines(path, split, problems, layout):
   """Yields the sentences of a file; `id` is empty if the file does not name them."""
-  name, counts, conllu, new = path.name, problems.counts, layout.conllu, problems.counts.copy()
-  numbered = list(problems.lines(path, counts=new))
-  plain = [line for line in numbered if _kind(line) == 'sentence'] or [(0, '')]
-  number, first = next((line for line in plain if not line[1].startswith('#')), plain[-1])
-  header = [] if conllu else first.lower().split('\t')
-  at = {kind: header.index(x) for kind in WORDS for x in WORDS[kind][::-1] if x in header}
-  if {'sentence', 'word'} <= at.keys():
-    yield from _of_words(path, split, problems)  # which counts what it reads
+  name, counts, is_conllu = path.name, problems.counts, layout.form == 'conllu'
+  lines = list(problems.lines(path))
+  of_sentences = [line for line in lines if _kind(line) == 'sentence']
+  if not of_sentences:
     return
-  counts |= new
-  if not number:
-    return
-  if 'word' in at and ('tag' in at or (files.suffix(path), header[1:]) == ('.tsv', [])):
-    problems.note('headers (left out)', f'{name}:{number}')
-    numbered.remove((number, first))
-    if layout[1:] == (0, -1):  # no columns are named elsewhere
-      layout = layout._replace(token_column=at['word'], tag_column=at.get('tag', -1))
-  separator = '\t' if '\t' in first or conllu else ' +'
-  cells_of = lambda line: [cell.strip(' ') for cell in re.split(separator, line.strip(' '))]
-  width = len(CONLLU) if conllu else len(cells_of(first))
-  try:
-    token_at, tag_at = layout.places(f'{name}:{number}', width, split)
-  except Unusable as fault:  # here of all lines
-    raise InputError(f'{name}:{number}: {fault.args[0]}.') from None
-  for kind, group in itertools.groupby(numbered, key=_kind):
-    block, named, rows = list(group), '', []
+  number, first = next((x for x in of_sentences if not x[1].startswith('#')), of_sentences[-1])
+  separator = '\t' if '\t' in first or is_conllu else ' +'
+  width = len(CONLLU) if is_conllu else len(_cells(first, separator))
+  token_at, tag_at = layout.places(f'{name}:{number}', width, split)
+  for kind, group in itertools.groupby(lines, key=_kind):
+    block = list(group)
     if kind == 'document':
       counts['documents'] += len(block)
     if kind != 'sentence':
       continue
     with problems.of_record(name):
+      named, rows = '', []
       for number, line in block:
-        cells, comment = cells_of(line), _COMMENT.match(line) if conllu else None
+        comment = _COMMENT.match(line) if is_conllu else None
+        cells = _cells(line, separator)
         if comment and comment[1] == 'sent_id':
           named = comment[2].strip()
         elif comment:
           counts['documents'] += 1
-        elif conllu and line.startswith('#'):
+        elif line.startswith('#') and (is_conllu or len(cells) != width):
           continue
-        elif line.startswith('#') and not rows and len(cells) != width:
-          problems.note('comments before sentences (left out)', f'{name}:{number}')
-        elif fault := _fault(cells, width, (token_at, tag_at), conllu):
-          raise Unusable(fault, 'sentences with a faulty line', f'{name}:{number}')
-        elif conllu and not cells[0].isdecimal():
-          counts['multiword ranges' if '-' in cells[0] else 'empty nodes'] += 1
-        else:
+        elif _is_token(cells, width, (token_at, tag_at), is_conllu, f'{name}:{number}'):
           rows.append(cells)
-      tags = None if tag_at is None else tuple(row[tag_at] for row in rows)
-      if conllu and tags:
-        tags = tuple(None if tag == '_' else tag for tag in tags)
-        tags = tags if any(tags) else None
-      tokens = tuple(row[token_at] for row in rows)
+        else:
+          counts[NO_TOKENS] += 1
+      tokens = tuple(_token(row[token_at], layout.form) for row in rows)
+      tags = None
+      if tag_at is not None:
+        tags = tuple(None if is_conllu and row[tag_at] == '_' else row[tag_at] for row in rows)
+      if not any(tags or ()):
+        tags = None
       document = path, counts['documents']
       yield Sentence(f'{name}:{block[0][0]}', named, tokens, tags, document)
 
@@ -194,81 +172,90 @@ def _kind(numbered):
   return 'sentence' if numbered[1].strip(' \t') else ''
 
 
-def _fault(cells, width, at, conllu):
-  """What is wrong with the cells of a line; '': nothing."""
+def _cells(line, separator):
+  return [cell.strip(' ') for cell in re.split(separator, line.strip(' '))]
+
+
+def _is_token(cells, width, places, is_conllu, where):
+  """Whether the cells of a line are those of a token; Unusable if something is wrong with them."""
   if len(cells) != width:
-    return f'{len(cells)} columns where {width} are expected; repair the line'
-  if not all(cells[i] for i in at if i is not None):
-    return 'its token or its tag is empty; repair the line'
-  if conllu and not cells[0].isdecimal() and not _NO_WORD.fullmatch(cells[0]):
-    return f'its ID {quoted(cells[0])} is neither a number nor a range'
-  return ''
+    fault = f'{len(cells)} columns where {width} are expected; repair the line'
+    raise Unusable(fault, FAULTY, where)
+  if not all(cells[i] for i in places if i is not None):
+    raise Unusable('its token or its tag is empty; repair the line', FAULTY, where)
+  if not is_conllu or cells[0].isdecimal():
+    return True
+  if not _NO_WORD.fullmatch(cells[0]):
+    raise Unusable(f'its ID {quoted(cells[0])} is neither a number nor a range', FAULTY, where)
+  return False
+
+
+def _token(cell, form):
+  """A token; of Weibo without its place in the word: 1 of '10', 科 of '科0'."""
+  return cell[: max(1, len(cell.rstrip('0123456789')))] if form == 'weibo' else cell
+
+
+# -- tables ----------------------------------------------------------------------------------------
 
 
 def _of_lists(spec, split, problems, layout):
   """Yields the sentences of a table whose columns hold lists; those of TFDS are in its order."""
-  shape = 'it is not {"tokens": [...], "tags": [...]} with as many strings in both'
+  is_conllu = layout.form == 'conllu'
   for where, row in problems.rows(spec):
-    with problems.of_record(where, shape, 'records'):
-      tags = tables.first_of(row, 'tags|ner_tags' + '|upos|pos_tags' * layout.conllu)
-      names, at = ('tokens', tags or 'tags'), (0, 1 if tags or split == 'train' else None)
+    with problems.of_record(where, LISTS, 'records'):
       if spec.startswith('tfds:'):
-        names = CONLLU if layout.conllu else [name for name in COLUMNS if name in row]
-        at = layout.places(where, len(names), split)
-      lists = [printed_value(row[names[i]]) for i in at if i is not None]
-      odd = [x for x in lists if not isinstance(x, list)]
-      if odd := odd or [x for held in lists for x in held if not isinstance(x, str) or not x]:
-        raise TypeError(f'these are not lists of strings, but hold {odd[0]!r:.40}')
-      rows = list(zip(*lists, strict=True))
-      if layout.conllu and len(lists) > 1:
-        there = [(token, tag) for token, tag in rows if tag != '_']
-        problems.counts['multiword ranges and empty nodes'] += len(rows) - len(there)
-        rows = there
-      tokens, *tags = zip(*rows) if rows else [()] * len(lists)
-      yield Sentence(where, str(row.get('id', '')), tokens, tags[0] if tags else None, ())
+        names = CONLLU if is_conllu else [name for name in COLUMNS if name in row]
+        token_at, tag_at = layout.places(where, len(names), split)
+        tokens_name, tags_name = names[token_at], '' if tag_at is None else names[tag_at]
+      else:
+        spellings = 'tags|ner_tags|upos|pos_tags' if is_conllu else 'tags|ner_tags'
+        tokens_name, tags_name = 'tokens', tables.first_of(row, spellings)
+        if not tags_name and split == 'train':
+          tags_name = 'tags'
+      tokens, tags = _strings(row[tokens_name]), None
+      if tags_name:
+        tags = _strings(row[tags_name])
+        pairs = list(zip(tokens, tags, strict=True))
+        if is_conllu:
+          pairs = [pair for pair in pairs if pair[1] != '_']
+          problems.counts[NO_TOKENS] += len(tags) - len(pairs)
+        tokens, tags = tuple(token for token, _ in pairs), tuple(tag for _, tag in pairs)
+      yield Sentence(where, str(row.get('id', '')), tokens, tags, ())
+
+
+def _strings(cell):
+  """The list of strings in a cell; TypeError if it holds something else."""
+  strings = printed_value(cell)
+  if not isinstance(strings, list) or not all(isinstance(x, str) and x for x in strings):
+    raise TypeError(f'{cell:.40} is no list of strings')
+  return tuple(strings)
 
 
 def _of_words(path, split, problems):
   """Yields the sentences of a .csv with a word a row."""
   rows = _words(path, split, problems)
-  for _, group in itertools.groupby(rows, key=operator.itemgetter(0)):
+  for _, group in itertools.groupby(rows, key=lambda row: row[0]):
     _, where, tokens, tags = zip(*group)
     yield Sentence(where[0], '', tokens, tags if any(tags) else None, ())
 
 
-def _words(path, split, problems):
+def _words(path, split, problems) -> Iterator[tuple[int, str, str, str | None]]:
   """Yields (number of its sentence, where, word, tag or None) of each row of a .csv."""
   sentence, number = '', 0
   for where, row in problems.rows(str(path)):
-    lower = {name.lower(): name for name in row}
-    held = {kind: [lower[x] for x in names if x in lower][:1] for kind, names in WORDS.items()}
-    if missing := [kind for kind in held if not held[kind] and (kind, split) != ('tag', 'eval')]:
-      known = ' and the '.join(f'{x} (one of {", ".join(WORDS[x])})' for x in missing)
-      fault = f'{row.header}: there are columns {listed(row)} and none for the {known}'
-      raise InputError(f'{fault}; name them so, or write CoNLL, a word and its tag a line.')
-    named, word, *tags = (row[name].strip() for columns in held.values() for name in columns)
-    if named and named != sentence:
-      sentence, number = named, number + 1
+    lower = {name.lower(): cell.strip() for name, cell in row.items()}
+    columns = {kind: tables.first_of(lower, '|'.join(names)) for kind, names in WORDS.items()}
+    for kind, column in columns.items():
+      if not column and (kind, split) != ('tag', 'eval'):
+        raise InputError(
+          f'{row.header}: there are columns {listed(row)} and none for the {kind} '
+          f'(one of {", ".join(WORDS[kind])}); name them so, or write CoNLL, '
+          'a word and its tag a line.'
+        )
+    if lower[columns['sentence']] not in ('', sentence):
+      sentence, number = lower[columns['sentence']], number + 1
     with problems.of_record(where):
+      word = lower[columns['word']]
       if not word:
         raise Unusable('its word is empty; repair the row', 'rows without a word')
-      yield number, where, word, next(filter(None, tags), None)
-
-
-def _without_places(sentences, problems):
-  """Removes the places behind tokens, '科0 技1' -> '科 技', if nearly all count from 0 on."""
-  right, number, out = 0, 0, []
-  for sentence in sentences:
-    ends = [max(1, len(token.rstrip('0123456789'))) for token in sentence.tokens]
-    found = [whole_number(token[end:]) for token, end in zip(sentence.tokens, ends)]
-    places = [place for place in found if place is not None]
-    if len(places) < len(found):
-      return sentences
-    right += sum(place in (0, 1 + before) for before, place in zip([-1, *places], places))
-    number += len(places)
-    words = tuple(token[:end] for token, end in zip(sentence.tokens, ends))
-    out.append(sentence._replace(tokens=words))
-  if right < 0.99 * number:
-    return sentences
-  problems.counts['tokens with their place in the word (taken off)'] = number
-  return out
+      yield number, where, word, lower.get(columns['tag']) or None

@@ -32,7 +32,7 @@ from bert_jax.tasks.faulty_records import Problems, Unusable
 from bert_jax.tasks.labelled import Scored
 from bert_jax.tasks.tagging import conll, scores
 from bert_jax.tasks.tagging.conll import Sentence
-from bert_jax.tasks.tagging.scores import are_chunks, check_chunks, is_chunk
+from bert_jax.tasks.tagging.scores import are_chunks, is_chunk
 from bert_jax.tokenizers import Tokenizer
 
 LEAST = 1e-12  # the probability of a tag that the model does not have, for the loss of an answer
@@ -43,21 +43,26 @@ def resolve(config: ConfigDict) -> ConfigDict:
   if not config.data.train:
     raise InputError('data.train is empty; name a file of tagged text.')
   if not config.tagging.labels:
-    sentences = _read(config, 'train', Problems.of(config, 'train'))
-    places = {tag: s.where for s in reversed(sentences) for tag in s.tags or () if tag}
+    places = {}
+    for sentence in _read(config, 'train', Problems.of(config, 'train')):
+      for tag in filter(None, sentence.tags or ()):
+        places.setdefault(tag, sentence.where)
     labels = sorted(places)
-    if len(labels) < 2 or len(labels) > 1000:
-      column = f'tagging.tag_column={config.tagging.tag_column} of data.train'
-      tags = f'{len(labels)} different tags ({listed(labels, 3)})'
-      raise InputError(f'{column} holds {tags}; name the column of the tags.')
+    if not 2 <= len(labels) <= 1000:
+      raise InputError(
+        f'tagging.tag_column={config.tagging.tag_column} of data.train holds {len(labels)} '
+        f'different tags ({listed(labels, 3)}); name the column of the tags.'
+      )
     with about('data.train'):
       are_chunks(labels, places)
     config = config.copy_and_resolve_references()
     config.tagging.labels = tuple(labels)
   if config.checkpoint.best_metric == 'entity_f1' and not are_chunks(config.tagging.labels):
-    tags = f'the tags of data.train ({", ".join(config.tagging.labels[:3])}, ..) mark no entities'
-    fix = 'write B-NAME and I-NAME or, for parts of speech, set checkpoint.best_metric'
-    raise InputError(f'{tags}; {fix}=token_accuracy, as task=pos does.')
+    raise InputError(
+      f'the tags of data.train ({", ".join(config.tagging.labels[:3])}, ..) mark no entities; '
+      'write B-NAME and I-NAME or, for parts of speech, set '
+      'checkpoint.best_metric=token_accuracy, as task=pos does.'
+    )
   return config
 
 
@@ -70,30 +75,30 @@ def objective(config: ConfigDict, tokenizer: Tokenizer) -> Tagging:
 
 def rows(config: ConfigDict, tokenizer: Tokenizer, split: str, problems: Problems) -> 'Tagged':
   labels, data = config.tagging.labels, f'data.{split}={config.data[split]}'
-  sentences = _known(_read(config, split, problems), split, labels, problems)
+  sentences = list(_usable(_read(config, split, problems), split, labels, problems))
   if not sentences:
     problems.log()
     tags = f'are tagging.labels {listed(labels)} its tags?'
     raise InputError(f'no sentence of {data} is left; {tags}')
   if config.tagging.document_context and not problems.counts['documents']:
-    fault = f'{data} does not say where documents begin (-DOCSTART- lines)'
-    raise InputError(f'{fault}; set tagging.document_context=false.')
-  if are_chunks(labels):
-    check_chunks(sentences, problems)
+    raise InputError(
+      f'{data} does not say where documents begin (-DOCSTART- lines); '
+      'set tagging.document_context=false.'
+    )
   problems.counts['sentences'] = len(sentences)
   problems.counts['tokens'] = sum(len(sentence.tokens) for sentence in sentences)
-  out = Tagged(config, tokenizer, sentences, problems)
+  tagged = Tagged(config, tokenizer, sentences, problems)
   if split == 'train':
-    labelled.log_labels('tags', labels, [out.gold[tag] for tag in labels])
-  return out
+    labelled.log_labels('tags', labels, [tagged.gold[tag] for tag in labels])
+  return tagged
 
 
 sources = labelled.sources_of(rows)
 
 
 def _read(config, split, problems):
-  columns = config.tagging.token_column, config.tagging.tag_column
-  layout = conll.Layout(config.task.format == 'conllu', *columns)
+  tagging = config.tagging
+  layout = conll.Layout(config.task.format, tagging.token_column, tagging.tag_column)
   with about(f'data.{split}'):
     return conll.read(config.data[split], split, problems, layout)
 
@@ -101,24 +106,28 @@ def _read(config, split, problems):
 texts = labelled.texts_of(_read, lambda sentence: [' '.join(sentence.tokens)])
 
 
-def _known(sentences, split, labels, problems):
-  """The sentences without those with faulty tags; in training a tag must be in the label set."""
-  out, chunks = [], are_chunks(labels)
+def _usable(sentences, split, labels, problems):
+  """Yields the sentences without those with faulty tags; in training all tags must be labels."""
+  chunks = are_chunks(labels)
   for sentence in sentences:
-    unknown = [tag for tag in sentence.tags or () if tag and tag not in labels]
-    faulty = [tag for tag in unknown if chunks and not is_chunk(tag)]
     with problems.of_record(sentence.where):
-      if unknown and split == 'train':
-        fault = f'tag {quoted(unknown[0])} is not in the label set {listed(labels)}; mend it'
-        raise Unusable(f'{fault} or set tagging.labels', 'sentences with an unknown tag')
-      if faulty:
-        fault = f'tag {quoted(faulty[0])} is neither O nor begins with B- I- M- E- S-; mend it'
-        raise Unusable(fault, 'sentences with a faulty tag')
-      for tag in unknown:
-        never = f'tags {quoted(tag)} that training does not have (always wrong)'
-        problems.note(never, sentence.where)
-      out.append(sentence)
-  return out
+      for tag in sentence.tags or ():
+        if not tag or tag in labels:
+          continue
+        if split == 'train':
+          raise Unusable(
+            f'tag {quoted(tag)} is not in the label set {listed(labels)}; '
+            'mend it or set tagging.labels',
+            'sentences with an unknown tag',
+          )
+        if chunks and not is_chunk(tag):
+          raise Unusable(
+            f'tag {quoted(tag)} is neither O nor begins with B- I- M- E- S-; mend it',
+            'sentences with a faulty tag',
+          )
+        kind = f'tags {quoted(tag)} that training does not have (always wrong)'
+        problems.note(kind, sentence.where)
+      yield sentence
 
 
 class Tagged(Scored):
@@ -127,85 +136,108 @@ class Tagged(Scored):
   asked: for each example (number of its sentence, numbers of the tokens that are predicted in it,
   the positions of their first pieces, where 0 is [CLS]). gold: how many tokens have each tag."""
 
-  leaves_out = 'entities.txt', 'tags.txt', 'conlleval.txt'
+  leaves_out = 'entities.txt', 'tags.txt'
 
   def __init__(
     self, config: ConfigDict, tokenizer: Tokenizer, sentences: list[Sentence], problems: Problems
   ):
-    tagging, self.sentences, self.labels = config.tagging, sentences, tuple(config.tagging.labels)
-    numbers = problems.chosen(range(len(sentences)), config.task.train_examples)
-    self.chunks, limit = are_chunks(self.labels), labelled.limit(config)
+    self.sentences, self.labels = sentences, tuple(config.tagging.labels)
+    self.chunks = are_chunks(self.labels)
     self.label_ids = {label: k for k, label in enumerate(self.labels)}
+    numbers = problems.chosen(range(len(sentences)), config.task.train_examples)
     pieces, begins = _pieces(tokenizer, sentences, problems)
     self.read, self.sizes = [pieces], [int(at[-1] - at[0]) for at in begins]
-    around = [range(i, i + 1) for i in range(len(sentences))]
-    if tagging.document_context:
-      around = _documents(sentences)
+    if config.tagging.document_context:
+      context_of = _documents(sentences)
+    else:
+      context_of = [range(i, i + 1) for i in range(len(sentences))]
+    limit, first_only = labelled.limit(config), config.tagging.label_pieces == 'first'
     texts, tags, self.asked = [], [], []
     for number in numbers:
-      sentence, context = sentences[number], around[number]  # the context may fill up its rows
+      # The sentences of the context may fill up the rows of this one.
+      context = context_of[number]
       begin, end = begins[context.start][0], begins[context.stop - 1][-1]
-      first = begins[number] - begin  # where each token begins in the context
-      cuts = windows.around(first[0], first[-1], end - begin, limit - 2)
+      token_at = begins[number] - begin  # where each token begins in the context
+      cuts = windows.around(token_at[0], token_at[-1], end - begin, limit - 2)
       if len(cuts) > 1:
-        problems.note(f'sentences in windows (longer than {limit} tokens)', sentence.where)
-      begins_at, ends_at = zip(*cuts)
-      window_of = windows.owners(begins_at, ends_at, first[:-1])
-      learnt = [1 + self.label_ids.get(tag, -1) for tag in sentence.tags or ()]
+        where = sentences[number].where
+        problems.note(f'sentences in windows (longer than {limit} tokens)', where)
+      starts, stops = zip(*cuts)
+      window_of = windows.owners(starts, stops, token_at[:-1])
       for k, (start, stop) in enumerate(cuts):
-        asked = np.flatnonzero(window_of == k)
-        at, row = 1 + first[asked] - start, np.zeros(stop - start + 2, np.int32)
-        ends = at + 1 if tagging.label_pieces == 'first' else 1 + first[asked + 1] - start
-        for token, a, b in zip(asked, at, ends) if learnt else ():
-          row[a : min(b, stop - start + 1)] = learnt[token]
+        tokens = np.flatnonzero(window_of == k)
+        firsts = 1 + token_at[tokens] - start
+        ends = firsts + 1 if first_only else 1 + token_at[tokens + 1] - start
         texts.append((pieces[begin + start : begin + stop],))
-        tags.append(row)
-        self.asked.append((number, asked, at))
+        tags.append(self._learnt(sentences[number], tokens, firsts, ends, stop - start))
+        self.asked.append((number, tokens, firsts))
     per_token = {'tags': (tags, np.int32)}
     super().__init__(tokenizer, texts, per_token=per_token, **labelled.shape(config))
     self.size = len(numbers)
-    self.scored = sum(bool(sentences[number].tags) for number in numbers)
-    self.gold = Counter(tag for number in numbers for tag in sentences[number].tags or () if tag)
+    self.scored, self.gold = 0, Counter()
+    for number in numbers:
+      gold = list(filter(None, sentences[number].tags or ()))
+      self.scored += bool(sentences[number].tags)
+      self.gold.update(gold)
     self.baselines |= self._baselines(self.gold)
-    if (learnt := np.bincount(np.concatenate(tags), minlength=2)[1:]).any():  # by piece
+    learnt = np.bincount(np.concatenate(tags), minlength=2)[1:]  # by piece
+    if learnt.any():
       self.baselines |= labelled.entropy('tagging', learnt)
     self.prior = labelled.shares([self.gold[label] for label in self.labels])
+
+  def _learnt(self, sentence, tokens, firsts, ends, size):
+    """The tags of a row of `size` pieces between [CLS] and [SEP]: 1 + the number of a label; 0:
+    none is learnt there. The pieces of token tokens[i] are firsts[i] to ends[i] - 1."""
+    row = np.zeros(size + 2, np.int32)
+    if sentence.tags:
+      for token, first, end in zip(tokens, firsts, ends):
+        row[first : min(end, size + 1)] = 1 + self.label_ids.get(sentence.tags[token], -1)
+    return row
 
   def _baselines(self, gold):
     """The scores of always giving the most frequent tag. gold: {tag: number of tokens}."""
     known = [tag for tag, _ in gold.most_common() if tag in self.labels]
     if not known:
       return {}
-    share, scored = gold[known[0]] / gold.total(), {}
+    share = gold[known[0]] / gold.total()
+    levels = {'token_accuracy': share}
     if not self.chunks:
-      scored = {'macro_f1': labelled.f1_of_all(share) / len(gold)}
+      levels['macro_f1'] = labelled.f1_of_all(share) / len(gold)
     elif known[0] == 'O':
       types = sorted({f'f1_{tag[2:]}' for tag in gold if tag != 'O'})
-      scored = dict.fromkeys([*scores.ENTITY_SCORES, *types], 0)
-    return labelled.always('majority', {'token_accuracy': share} | scored)
+      levels |= dict.fromkeys([*scores.ENTITY_SCORES, *types], 0)
+    return labelled.always('majority', levels)
 
   def answers(self, outputs: Mapping[str, np.ndarray]) -> list[dict]:
     logits, out = tokens_of(outputs, 'logits', self.lengths), []
     for number, group in itertools.groupby(enumerate(self.asked), key=lambda item: item[1][0]):
-      group = list(group)
-      if all(e in logits for e, _ in group):
-        sentence = self.sentences[number]
-        of_tokens = np.zeros((len(sentence.tokens), len(self.labels)))
-        for e, (_, asked, at) in group:
-          of_tokens[asked] = logits[e][at]
-        answer = self._answer(sentence, log_softmax(of_tokens, axis=-1))
-        out.append(answer | {'length': self.sizes[number]})
+      examples = list(group)
+      if not all(example in logits for example, _ in examples):
+        continue
+      sentence = self.sentences[number]
+      of_tokens = np.zeros((len(sentence.tokens), len(self.labels)))
+      for example, (_, tokens, firsts) in examples:
+        of_tokens[tokens] = logits[example][firsts]
+      answer = self._answer(sentence, log_softmax(of_tokens, axis=-1))
+      out.append(answer | {'length': self.sizes[number]})
     return out
 
   def _answer(self, sentence: Sentence, logs: np.ndarray) -> dict[str, Any]:
-    out = {'id': sentence.id, 'where': sentence.where, 'tokens': list(sentence.tokens)}
-    out['prediction'] = [self.labels[k] for k in logs.argmax(axis=-1)]
-    out['probability'] = np.exp(logs.max(axis=-1)).tolist()
+    answer = {
+      'id': sentence.id,
+      'where': sentence.where,
+      'tokens': list(sentence.tokens),
+      'prediction': [self.labels[k] for k in logs.argmax(axis=-1)],
+      'probability': np.exp(logs.max(axis=-1)).tolist(),
+    }
     if sentence.tags is not None:
-      both = [(self.label_ids.get(tag), x) for tag, x in zip(sentence.tags, logs) if tag]
-      nats = [float(np.log(LEAST) if k is None else x[k]) for k, x in both]
-      out |= {'gold': list(sentence.tags), 'loss': -sum(nats)}
-    return out
+      nats = 0.0
+      for tag, of_token in zip(sentence.tags, logs):
+        if tag:
+          known = tag in self.label_ids
+          nats -= float(of_token[self.label_ids[tag]] if known else np.log(LEAST))
+      answer |= {'gold': list(sentence.tags), 'loss': nats}
+    return answer
 
   def scores(self, answers: list[dict]) -> dict[str, float]:
     gold, predicted = _known_tags(answers)
@@ -215,8 +247,10 @@ class Tagged(Scored):
     """predictions.conll, and a table of the scores of all types or tags."""
     out = {'predictions.conll': ''.join(map(scores.conll_lines, answers))}
     gold, predicted = _known_tags(answers)
-    name = 'entities.txt' if self.chunks else 'tags.txt'
-    return out | ({name: scores.table(gold, predicted, self.chunks)} if gold else {})
+    if gold:
+      name = 'entities.txt' if self.chunks else 'tags.txt'
+      out[name] = scores.table(gold, predicted, self.chunks)
+    return out
 
   def constant(self, answers: list[dict]) -> str:
     predicted = {tag for answer in answers for tag in answer['prediction']}
@@ -226,8 +260,13 @@ class Tagged(Scored):
 
 def _known_tags(answers):
   """The tags of tokens whose gold tag is known: (gold, predicted), [S] lists."""
-  both = [list(zip(a['gold'], a['prediction'])) for a in answers if 'gold' in a]
-  return tuple([[pair[k] for pair in pairs if pair[0]] for pairs in both] for k in (0, 1))
+  golds, predictions = [], []
+  for answer in answers:
+    if 'gold' in answer:
+      pairs = [pair for pair in zip(answer['gold'], answer['prediction']) if pair[0]]
+      golds.append([gold for gold, _ in pairs])
+      predictions.append([prediction for _, prediction in pairs])
+  return golds, predictions
 
 
 def _documents(sentences):
@@ -242,14 +281,21 @@ def _documents(sentences):
 def _pieces(tokenizer, sentences, problems):
   """Tokenizes sentences: (the piece ids of all tokens, concatenated; begins). begins: for each
   sentence of n tokens an array [n + 1], where each token begins and the last one ends."""
-  blanks = (s.after_blank or (False, *[True] * (len(s.tokens) - 1)) for s in sentences)
-  tokens = [token for sentence in sentences for token in sentence.tokens]
-  ids = tokenizer.words_batch(tokens, list(itertools.chain.from_iterable(blanks)))
-  places = ((s.where, i) for s in sentences for i in range(len(s.tokens)))
-  for k, (where, i) in enumerate(places):
+  tokens, after_blank, places = [], [], []
+  for sentence in sentences:
+    number = len(sentence.tokens)
+    tokens += sentence.tokens
+    after_blank += sentence.after_blank or [False] + [True] * (number - 1)
+    places += [f'{sentence.where}, token {i + 1}' for i in range(number)]
+  ids = tokenizer.words_batch(tokens, after_blank)
+  for k, place in enumerate(places):
     if not len(ids[k]):
-      problems.note('tokens without a word piece ([UNK] taken)', f'{where}, token {i + 1}')
+      problems.note('tokens without a word piece ([UNK] taken)', place)
       ids[k] = np.array([tokenizer.unk_id], np.int32)
-  at = np.concatenate([[0], np.cumsum([len(token) for token in ids], dtype=np.int64)])
-  token_at = np.concatenate([[0], np.cumsum([len(s.tokens) for s in sentences], dtype=np.int64)])
-  return np.concatenate(ids), [at[a : b + 1] for a, b in itertools.pairwise(token_at)]
+  piece_at = np.concatenate([[0], np.cumsum([len(token) for token in ids], dtype=np.int64)])
+  begins, at = [], 0
+  for sentence in sentences:
+    end = at + len(sentence.tokens)
+    begins.append(piece_at[at : end + 1])
+    at = end
+  return np.concatenate(ids), begins

@@ -66,7 +66,7 @@ def drawn(values: Sequence[Any], most: int, left_out: str, counts: Counter[str])
 
 def _from_conllu(spec: str, counts: Counter[str], encoding: str) -> list[Words]:
   problems = Problems('eval', True, encoding)
-  read = conll.read(spec, 'eval', problems, conll.Layout(True, token_column=1, tag_column=3))
+  read = conll.read(spec, 'eval', problems, conll.Layout('conllu', token_column=1, tag_column=3))
   counts.update({kind: n for kind, n in problems.counts.items() if '(' in kind})
   blank = lambda s: s.after_blank or (False, *[True] * (len(s.tokens) - 1))
   return [(s.tokens, blank(s), s.tags or (None,) * len(s.tokens)) for s in read]

@@ -1,6 +1,5 @@
 """Extractive QA: read as published, windows as BERT's, answers as they stand, official scores."""
 
-import csv
 import json
 import logging
 
@@ -74,13 +73,11 @@ def test_answers_that_are_not_at_their_offset(tmp_path):
   known = [p.CONTEXT.index('Rome'), -1, -1, p.CONTEXT.index('Ostia')]
   assert [question.starts for question in questions] == [(start,) for start in known]
   assert dict(problems.places) == {
-    'answers at another offset than theirs (mended)': [f'{AT}[0]'],
-    'answers without an offset (found)': [f'{AT}[3]'],
-    'answers that are not at their offset (not learnt)': [f'{AT}[1]', f'{AT}[2]'],
+    'answers that are not at their offset (mended)': [f'{AT}[0]', f'{AT}[3]'],
+    'answers whose place in the context is not known (not learnt)': [f'{AT}[1]', f'{AT}[2]'],
   }
 
 
-SHOULD_HAVE = 'questions without an answer that should have one'
 LEFT_OUT = 'empty answers (left out)'
 IMPOSSIBLE = 'answers of questions marked impossible (left out)'
 
@@ -89,11 +86,9 @@ IMPOSSIBLE = 'answers of questions marked impossible (left out)'
   'records, task, kinds',
   [
     ([p.RECORDS[0]] * 2, 'squad', {REPEATED: 1}),
-    ([p.asked(' ', 'May')], 'squad', {'empty questions (kept)': 1}),
     ([p.NONE], 'squad', {NOT_LEARNT: 1}),
     ([p.NONE], 'squad2', {}),
     ([{'id': 'x', 'question': 'x'}], 'squad2', {NOT_LEARNT: 1}),
-    ([p.NONE | {'is_impossible': False}], 'squad2', {SHOULD_HAVE: 1}),
     ([p.asked('x') | {'answers': [{'text': ''}]}], 'squad2', {LEFT_OUT: 1, NOT_LEARNT: 1}),
     ([p.asked('x', 'Rome') | {'is_impossible': True}], 'squad2', {IMPOSSIBLE: 1}),
   ],
@@ -104,29 +99,28 @@ def test_harmless_faults_are_kept_counted_and_named(tmp_path, records, task, kin
   none = records[0].get('answers') == [] or records[0].get('is_impossible')
   gold = () if none else None
   assert len(questions) == len(records) and (questions[0].gold or gold) == questions[0].gold
-  empty = p.squad(tmp_path / 'b.json', *records, context='')
-  assert read(empty, task=task)[1].counts['empty contexts (kept)'] == len(records)
 
 
 def paragraph(*records, context='c'):
   return {'data': [{'paragraphs': [{'context': context, 'qas': records}]}]}
 
 
-UNREADABLE, STARTS = 'questions with unreadable answers', {'text': [], 'answer_start': 3}
+UNREADABLE, STARTS = 'unreadable questions', {'text': [], 'answer_start': [3]}
 
 
 @pytest.mark.parametrize(
   'content, sentence, kind',
   [
-    ('x', "a.json: there is no list 'data'", 'parts without data'),
     ({'data': {}}, "a.json: there is no list 'data'", 'parts without data'),
     ({'data': [{}]}, r"data\[0\]: there is no list 'paragraphs'", 'parts without paragraphs'),
     ({'data': [{'paragraphs': ['x']}]}, r"0\]: there is no list 'qas'", 'parts without qas'),
-    (paragraph(p.asked('x'), context=7), r'qas\[0\]: .* no context', 'questions without a context'),
-    (paragraph({'id': '1'}), r"qas\[0\]: there is no 'question'", 'questions without question'),
-    (paragraph({'question': 'x'}), r"qas\[0\]: there is no 'id'", 'questions without id'),
-    (paragraph(p.asked('x') | {'answers': [7]}), r"0\].answers\[0\]: .* no 'text'", UNREADABLE),
-    (paragraph(p.asked('x') | {'answers': STARTS}), '1 answer_start for 0', UNREADABLE),
+    (paragraph(p.asked('x'), context=7), r'qas\[0\]: .* is no text', UNREADABLE),
+    (paragraph({'id': '1'}), r"qas\[0\]: a question has id, .*'question'", UNREADABLE),
+    (paragraph({'question': 'x'}), r"qas\[0\]: a question has id, .*'id'", UNREADABLE),
+    (paragraph(p.asked('x') | {'answers': [7]}), r'qas\[0\]: a question has id', UNREADABLE),
+    (paragraph(p.asked('x') | {'answers': {}}), r"qas\[0\]: a question has .*'text'", UNREADABLE),
+    (paragraph(p.asked('x') | {'answers': STARTS}), 'has no text for each place', UNREADABLE),
+    (paragraph(p.asked('x', is_impossible='no')), "is_impossible is 'no'", UNREADABLE),
   ],
 )
 def test_a_structure_that_is_wrong_is_one_sentence_with_its_place(
@@ -174,9 +168,8 @@ def test_tfds_squad(tmp_path):
   assert found.keys() == expected.keys()
   for own, question in found.items():
     assert question[2:] == expected[own][2:] and question.where.startswith('squad/1.0.0:train:')
-  questions, problems = read(spec, 'eval', task='squad2')
+  questions, _ = read(spec, 'eval', task='squad2')
   assert {question.id: question.gold for question in questions} == {'e': (), 'f': ()}
-  assert problems.counts['questions without an answer that should have one'] == 1
 
 
 # -- rows -----------------------------------------------------------------------------------------
@@ -235,30 +228,20 @@ HERE = 'The ferry leaves from Kiel to Kiel.'  # Kiel at 22 and 30
   'answers, gold, starts',
   [
     ({'text': ['Kiel'], 'answer_start': [30.0]}, ('Kiel',), (30,)),
-    ({'text': ['Kiel'], 'answer_start': ['30']}, ('Kiel',), (30,)),
-    ({'text': 'Kiel', 'answer_start': 30}, ('Kiel',), (30,)),
     ({'text': ['Kiel', 'ferry'], 'answer_start': [30]}, ('Kiel', 'ferry'), (30, 4)),
     ({'text': ['Kiel'], 'answer_start': [None]}, ('Kiel',), (-1,)),
     ({'text': ['ferry']}, ('ferry',), (4,)),
     ({'text': [], 'answer_start': []}, (), ()),
-    (['ferry', 'Kiel'], ('ferry', 'Kiel'), (4, -1)),
-    ('ferry', ('ferry',), (4,)),
+    ([{'text': 'Kiel', 'answer_start': 22}], ('Kiel',), (22,)),
     ([], (), ()),
     (None, None, ()),
   ],
 )
-def test_answers_in_every_form_that_people_write(tmp_path, answers, gold, starts):
+def test_answers_in_the_forms_of_squad_and_of_hugging_face(tmp_path, answers, gold, starts):
   row = {'id': '0', 'question': 'Where?', 'context': HERE, 'answers': answers}
-  forms = {'a.jsonl': row, 'flat.json': {'data': [row]}}
-  forms['list.json'] = [{'context': HERE, 'qas': [row]}]
-  for name, content in forms.items():
-    path = tmp_path / name
-    path.write_text(json.dumps(content))
+  for path in (p.jsonl(tmp_path / 'a.jsonl', row), p.squad(tmp_path / 'a.json', row, context=HERE)):
     ((question,), _) = read(path, task='squad2')
-    assert (question.gold, question.starts) == (gold, starts), name
-  (tmp_path / 'a.json').write_text(f'{json.dumps(row)}\n\n{json.dumps(row | {"id": 1})}\n')
-  found, _ = read(tmp_path / 'a.json', task='squad2')
-  assert [(q.id, q.gold) for q in found] == [('0', gold), ('1', gold)]
+    assert (question.gold, question.starts) == (gold, starts)
 
 
 def test_questions_in_tables(tmp_path):
@@ -278,101 +261,6 @@ def test_questions_in_tables(tmp_path):
   said = "a.csv:1: .* no column 'question', only 'text', .* question, context, answer"
   with pytest.raises(InputError, match=said):
     read(table)
-
-
-@pytest.mark.parametrize(
-  'answers, gold',
-  [
-    ("{'text': ['Kiel'], 'answer_start': [22]}", ('Kiel',)),
-    (
-      "{'text': array(['Kiel', 'ferry'], dtype=object), 'answer_start': array([22, 4])}",
-      ('Kiel', 'ferry'),
-    ),
-    ("{'text': array([], dtype=object), 'answer_start': array([], dtype=int32)}", ()),
-    ("['ferry']", ('ferry',)),
-    ('{"text": ["Kiel"], "answer_start": [22]}', ('Kiel',)),
-    ('1998', ('1998',)),
-    ("{'text': [Kiel]}", None),
-    ('[' * 200, None),
-  ],
-)
-def test_answers_in_a_cell_are_those_that_pandas_or_json_writes(tmp_path, answers, gold):
-  for column in ('answers', 'answer'):
-    rows = [('question', 'context', column), ('Where?', HERE, answers)]
-    with open(tmp_path / 'a.csv', 'w', newline='') as file:
-      csv.writer(file).writerows(rows)
-    if gold is None:
-      with pytest.raises(InputError, match=f"a.csv:2: write JSON in column '{column}', not"):
-        read(tmp_path / 'a.csv')
-    else:
-      assert read(tmp_path / 'a.csv', task='squad2')[0][0].gold == gold
-  (tmp_path / 'b.csv').write_text('question,context,answer\nWhat?,f([x]) is y,[x]\n')
-  assert read(tmp_path / 'b.csv')[0][0].gold == ('[x]',)  # the context has it so
-
-
-@pytest.mark.parametrize(
-  'cells, gold',
-  [('Kiel 22', 1), ("['Kiel'] [22]", 1), ("['Kiel'\n'ferry'] [22\n4]", 2), ('[] []', 0)],
-)
-def test_answers_and_their_places_in_columns_of_their_own(tmp_path, cells, gold):
-  rows = [('question', 'context', 'answers.text', 'answers.answer_start')]
-  rows.append(('Where?', HERE, *cells.split(' ')))
-  with open(tmp_path / 'a.csv', 'w', newline='') as file:
-    csv.writer(file).writerows(rows)
-  (question,), problems = read(tmp_path / 'a.csv', task='squad2')
-  assert question.gold == ('Kiel', 'ferry')[:gold] and question.starts == (22, 4)[:gold]
-  assert not problems.places
-
-
-def test_where_nothing_can_be_learnt_only_what_helps_is_advised(tmp_path, letters):
-  """An answer without a place is no reason to teach that there is none."""
-  file = p.squad(tmp_path / 'a.json', p.asked('Where?', 'oslo'))
-  for task in 'squad', 'squad2':
-    with pytest.raises(InputError, match='to learn; write answers as contexts have them.$'):
-      windows(file, letters, split='train', task=task)
-
-
-def test_no_answer_needs_no_place(tmp_path):
-  rows = (f'Where?,Here.,,{start}\n' for start in (-1, 0, ''))
-  (tmp_path / 'a.csv').write_text('question,context,answer,answer_start\n' + ''.join(rows))
-  found, _ = read(tmp_path / 'a.csv', task='squad2')
-  assert [(question.gold, question.starts) for question in found] == [((), ())] * 3
-
-
-@pytest.mark.parametrize('answers', [{}, {'texts': ['a']}, {'text': None}, {'answer_start': []}])
-def test_no_answer_is_an_empty_list_alone(tmp_path, answers):
-  row = {'question': 'Where?', 'context': HERE, 'answers': answers}
-  for path in (p.jsonl(tmp_path / 'a.jsonl', row), p.whole(tmp_path / 'a.json', [row | {'id': 0}])):
-    with pytest.raises(InputError, match="there is no 'text', but {"):
-      read(path, task='squad2')
-
-
-@pytest.mark.parametrize(
-  'value, gold',
-  [(1.0, ()), ('1', ()), ('TRUE', ()), (True, ()), (0.0, ('Kiel',)), ('no', ('Kiel',))]
-  + [
-    ('', ('Kiel',)),
-    (' ', ('Kiel',)),
-    (float('nan'), ('Kiel',)),
-    (None, ('Kiel',)),
-    ('maybe', None),
-    (2, None),
-    ([], None),
-  ],
-)
-def test_what_is_impossible_in_every_form(tmp_path, value, gold):
-  row = p.asked('Where?', 'Kiel', context=HERE, is_impossible=value)
-  for path in (p.squad(tmp_path / 'a.json', row, context=HERE), tmp_path / 'a.jsonl'):
-    if path.suffix == '.jsonl':
-      p.jsonl(path, row | {'context': HERE})
-    if gold is None:
-      with pytest.raises(InputError, match='is_impossible is .*; write true or false'):
-        read(path, task='squad2')
-    else:
-      assert read(path, task='squad2')[0][0].gold == gold
-  if value in ('', ' '):  # nothing is said, so nothing is contradicted
-    problems = read(p.squad(tmp_path / 'a.json', row | {'answers': []}), task='squad2')[1]
-    assert not problems.places
 
 
 def test_what_cannot_be_learnt_is_left_out_of_training_and_still_predicted(tmp_path, letters):

@@ -3,6 +3,7 @@
 import json
 import random
 
+import numpy as np
 import pytest
 
 from bert_jax.tasks.qa import squad_scores as qa_scores
@@ -105,3 +106,22 @@ def test_cmrc_scores_by_hand():
   assert qa_scores.cmrc(['北大'], [['北京大学', '清华']])['f1'] == pytest.approx(100 / 3)
   assert qa_scores.cmrc(['红楼梦。'], [['x', '《红楼梦》']]) == {'exact': 100, 'f1': 100}
   assert qa_scores.cmrc(['', '甲'], [['甲'], ['乙']]) == {'exact': 0, 'f1': 0}
+
+
+def longest_common_run(one, two):
+  """By the table of the lengths of the runs that end at each pair of places."""
+  ends = np.zeros((len(one) + 1, len(two) + 1), int)
+  for i, j in np.ndindex(len(one), len(two)):
+    ends[i + 1, j + 1] = ends[i, j] + 1 if one[i] == two[j] else 0
+  return ends.max()
+
+
+@pytest.mark.parametrize('seed', [0, 1])
+def test_the_common_run_of_long_texts_counts_frequent_characters(seed):
+  """Of 200 segments and more, where difflib would leave out those that are more than 1 %."""
+  rng = random.Random(seed)
+  predicted, gold = (''.join(rng.choice('甲乙丙丁') for _ in range(n)) for n in (230, 300))
+  run = longest_common_run(predicted, gold)
+  assert 0 < run < 30 and qa_scores.segments(gold) == list(gold)
+  expected = 2 * run / (len(predicted) + len(gold))
+  assert qa_scores.segment_f1(predicted, gold) == pytest.approx(expected)

@@ -160,21 +160,6 @@ def test_losses_are_the_same_bits_in_every_format(name, tmp_path, letters):
   assert len({*losses}) == 3 and len(expected) == 5
 
 
-def flat(records):
-  """Records whose objects are columns of their fields, as `flatten` of `datasets` writes them."""
-  inner = lambda k, x: {f'{k}.{f}': y for f, y in x.items()} if isinstance(x, dict) else {k: x}
-  return [{f: y for k, x in row.items() for f, y in inner(k, x).items()} for row in records]
-
-
-@pytest.mark.parametrize('kind', ['.jsonl', '.parquet'])
-@pytest.mark.parametrize('name', ['squad', 'en-de'])
-def test_objects_may_be_flat_columns(name, kind, tmp_path, letters):
-  records = CASES[name][-1]
-  wanted = rows_of(name, written(tmp_path, '.jsonl', records), letters)
-  assert flat(records)[0].keys() != records[0].keys()
-  assert rows_of(name, written(tmp_path, kind, flat(records)), letters) == wanted
-
-
 def test_a_field_of_an_object_is_a_column(tmp_path, letters):
   nested = [{'sentence': {'of': row['sentence']}, 'label': row['label']} for row in TABLE]
   wanted = rows_of('table', written(tmp_path, '.jsonl', TABLE), letters)[1]

@@ -117,7 +117,7 @@ def test_tagged_words(tmp_path, sentences, kind, blank):
 
 
 @ROUNDS
-@given(TEXT, TEXT, TEXT, TEXT, st.sampled_from(['.json', 'flat.json', '.jsonl', '.csv']))
+@given(TEXT, TEXT, TEXT, TEXT, st.sampled_from(['.json', '.jsonl', '.csv']))
 def test_questions_and_their_answers(tmp_path, squad, before, answer, after, question, kind):
   context = f'{before} {answer} {after}'
   answers = {'text': [answer], 'answer_start': [len(before) + 1]}
@@ -133,7 +133,7 @@ def test_questions_and_their_answers(tmp_path, squad, before, answer, after, que
       writer.writeheader()
       writer.writerow(record | {'answers': json.dumps(answers)})
   else:
-    path.write_text(json.dumps([record] if kind == 'flat.json' else record))
+    path.write_text(json.dumps(record))
   squad.data.train = str(path)
   (found,) = reading.questions(squad, 'train', Problems('train'))
   assert (found.text, found.context, found.gold) == (question, context, (answer,))

@@ -35,12 +35,16 @@ FIELDS = affecting({'rows'}, {
 def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
   yield from labelled.rules(config)
   limit, most = labelled.limit(config), config.qa.max_query_length
-  none = f'a window of {limit} tokens has no room for a context beside a question of'
-  fix = f'{none} qa.max_query_length {most}; raise task.max_length or data.seq_length.'
-  yield not config.data.train or limit > most + task.SPECIAL, fix
-  cmrc = 'qa.answer_units=characters scores as CMRC 2018, where every question has an answer; set '
-  fits = not config.qa.unanswerable or config.qa.answer_units == 'words'
-  yield fits, f'{cmrc}qa.unanswerable=false or qa.answer_units=words.'
+  yield (
+    not config.data.train or limit > most + task.SPECIAL,
+    f'a window of {limit} tokens has no room for a context beside a question of '
+    f'qa.max_query_length {most}; raise task.max_length or data.seq_length.',
+  )
+  yield (
+    not config.qa.unanswerable or config.qa.answer_units == 'words',
+    'qa.answer_units=characters scores as CMRC 2018, where every question has an answer; set '
+    'qa.unanswerable=false or qa.answer_units=words.',
+  )
 
 
 class Answer(OfHead):
@@ -65,10 +69,18 @@ class Answer(OfHead):
     return Question('', '', question, context, None, ())
 
   def shown(self, answer: dict[str, Any]) -> dict[str, Any]:
-    names, best = ('text', 'probability', 'start', 'end'), answer['nbest'][: self.top_k]
-    out = {'question': answer['question'], 'answer': answer['prediction']}
-    out |= {'probability': answer['probability']} | dict(zip(('start', 'end'), answer['span']))
-    return out | {'nbest': [{name: entry[name] for name in names} for entry in best]}
+    start, end = answer['span']
+    nbest = []
+    for entry in answer['nbest'][: self.top_k]:
+      nbest.append({name: entry[name] for name in ('text', 'probability', 'start', 'end')})
+    return {
+      'question': answer['question'],
+      'answer': answer['prediction'],
+      'probability': answer['probability'],
+      'start': start,
+      'end': end,
+      'nbest': nbest,
+    }
 
 
 QA = labelled.family(

@@ -38,7 +38,11 @@ def word_f1(prediction: str, gold: str) -> float:
 
 def squad(predictions: Sequence[str], golds: Sequence[Sequence[str]]) -> dict[str, float]:
   """SQuAD 1.1: {exact, f1}; every question has a gold answer."""
-  return _scored(predictions, golds, normalised, lambda *texts: word_f1(*map(normalised, texts)))
+  return _scored(predictions, golds, normalised, _normalised_f1)
+
+
+def _normalised_f1(prediction, gold):
+  return word_f1(normalised(prediction), normalised(gold))
 
 
 def squad2(predictions: Sequence[str], golds: Sequence[Sequence[str]]) -> dict[str, float]:
@@ -123,9 +127,9 @@ def segments(text: str) -> list[str]:
 
 def segment_f1(prediction: str, gold: str) -> float:
   """F1 of the longest common run of the segments of two texts."""
-  sides = segments(prediction), segments(gold)
-  match = SequenceMatcher(None, *sides, autojunk=False).find_longest_match()
-  return _f1(match.size, *map(len, sides))
+  predicted, right = segments(prediction), segments(gold)
+  match = SequenceMatcher(None, predicted, right, autojunk=False).find_longest_match()
+  return _f1(match.size, len(predicted), len(right))
 
 
 def cmrc(predictions: Sequence[str], golds: Sequence[Sequence[str]]) -> dict[str, float]:

@@ -34,7 +34,7 @@ from bert_jax.tokenizers import Tokenizer
 
 SPECIAL = 3  # [CLS] question [SEP] context [SEP]
 NO_SPAN = -1e6  # the sum of logits that stands for the best span of an empty context
-_CHUNK = 1000  # contexts that are tokenized at once, as the encodings of the library are large
+_CHUNK = 1000  # contexts that are tokenized at once
 
 
 def texts(config: ConfigDict) -> Iterator[str]:
@@ -62,16 +62,15 @@ class Windows(Scored):
     self, config: ConfigDict, tokenizer: Tokenizer, questions: list[Question], problems: Problems
   ):
     self.qa, self.questions, limit = config.qa, questions, labelled.limit(config)
-    encodings, contexts = {}, iter(dict.fromkeys(question.context for question in questions))
-    while part := list(itertools.islice(contexts, _CHUNK)):
-      encodings |= zip(part, tokenizer.encode_batch(part), strict=True)
+    encodings = _encoded(tokenizer, [question.context for question in questions])
     self.offsets = {context: encoding.offsets for context, encoding in encodings.items()}
-    self.read, parts, self.tokens = [encoding.ids for encoding in encodings.values()], [], []
-    at, weights, self.first, self.plans, self.spans = [], [], [0], [], []
+    self.read, self.tokens = [encoding.ids for encoding in encodings.values()], []
+    self.first, self.plans, self.spans = [0], [], []
+    parts, positions, weights = [], [], []
     for question, ids in zip(questions, tokenizer.ids_batch([q.text for q in questions])):
-      context = encodings[question.context].ids
+      context, most = encodings[question.context].ids, self.qa.max_query_length
       self.tokens.append(len(ids) + len(context))
-      if len(ids) > (most := self.qa.max_query_length):
+      if len(ids) > most:
         problems.note(f'questions cut (longer than {most} tokens)', question.where)
         ids = ids[:most]
       self.read.append(ids)
@@ -81,29 +80,41 @@ class Windows(Scored):
         raise InputError(f'a window of {limit} tokens has no room beside a question of {len(ids)}.')
       starts = windows.starts(len(context), room, self.qa.doc_stride)
       self.plans.append((starts, bounds_of(starts, len(context), room), begin))
-      self.spans.append(self._gold_tokens(question, problems))
-      learnt = bool(self.spans[-1]) or (self.qa.unanswerable and question.gold == ())
-      if learnt or problems.split != 'train':
-        parts += [(ids, context[start : start + room]) for start in starts]
+      spans = self._gold_tokens(question, problems)
+      self.spans.append(spans)
+      is_learnt = bool(spans) or (self.qa.unanswerable and question.gold == ())
+      if is_learnt or problems.split != 'train':
         ends = np.minimum(starts + room, len(context))
-        at.append(self._positions(question, self.spans[-1][:1], starts, ends, begin, problems))
-        weights.append(np.full(len(starts), learnt, np.float32))
+        parts += [(ids, context[start:end]) for start, end in zip(starts, ends)]
+        positions.append(self._positions(question, spans[:1], starts, ends, begin, problems))
+        weights.append(np.full(len(starts), is_learnt, np.float32))
       self.first.append(len(parts))
     if problems.split == 'train' and not parts:
-      none = 'no question of data.train has an answer to learn; write answers as contexts have them'
-      unanswered = any(question.gold == () for question in questions)
-      more = ', or set qa.unanswerable=true for those that have none, as in SQuAD 2.0'
-      raise InputError(f'{none}{more * unanswered}.')
-    positions = dict(zip(('start_positions', 'end_positions'), np.concatenate(at).T))
-    options = {'per_example': {'weights': np.concatenate(weights)}, 'positions': positions}
-    super().__init__(tokenizer, parts, **options, **labelled.shape(config))
+      raise InputError(
+        'no question of data.train has an answer to learn; write answers as contexts have them, '
+        'or set qa.unanswerable=true for questions that have none, as in SQuAD 2.0.'
+      )
+    start_positions, end_positions = np.concatenate(positions).T
+    super().__init__(
+      tokenizer,
+      parts,
+      per_example={'weights': np.concatenate(weights)},
+      positions={'start_positions': start_positions, 'end_positions': end_positions},
+      **labelled.shape(config),
+    )
     self.size = len(questions)
+    self._add_baselines()
+
+  def _add_baselines(self):
     self.baselines['qa'] = LossLevel(float(np.mean(np.log(self.lengths))), 'uniform')
-    known = [question.gold for question in questions if question.gold is not None]
-    self.scored = len(known) if self.qa.unanswerable else sum(map(bool, known))
-    if known:
-      names = ('exact', 'f1') + ('best_exact', 'best_f1') * self.qa.unanswerable
-      share = 100 * np.mean([gold == () for gold in known]) if self.qa.unanswerable else 0
+    golds = [question.gold for question in self.questions if question.gold is not None]
+    names, share = ['exact', 'f1'], 0.0
+    self.scored = sum(map(bool, golds))
+    if self.qa.unanswerable:
+      names += ['best_exact', 'best_f1']
+      self.scored = len(golds)
+      share = 100 * np.mean([gold == () for gold in golds]) if golds else 0.0
+    if golds:
       self.baselines |= labelled.always('unanswered', dict.fromkeys(names, share))
 
   @staticmethod
@@ -131,11 +142,13 @@ class Windows(Scored):
     return spans
 
   def answers(self, outputs: Mapping[str, np.ndarray]) -> list[dict]:
-    logits = [tokens_of(outputs, f'{side}_logits', self.lengths) for side in ('start', 'end')]
+    starts = tokens_of(outputs, 'start_logits', self.lengths)
+    ends = tokens_of(outputs, 'end_logits', self.lengths)
     out = []
-    for i, examples in enumerate(itertools.starmap(range, itertools.pairwise(self.first))):
-      if examples and all(e in logits[0] for e in examples):
-        out.append(self._answer(i, *([side[e] for e in examples] for side in logits)))
+    for i, (first, last) in enumerate(itertools.pairwise(self.first)):
+      examples = range(first, last)
+      if examples and all(e in starts for e in examples):
+        out.append(self._answer(i, [starts[e] for e in examples], [ends[e] for e in examples]))
     return out
 
   def _answer(
@@ -143,39 +156,52 @@ class Windows(Scored):
   ) -> dict[str, Any]:
     """The answer to question i; start_logits, end_logits: an array over tokens for each window."""
     question, (starts, bounds, begin) = self.questions[i], self.plans[i]
-    logits = ([x[begin:-1] for x in side] for side in (start_logits, end_logits))
-    count = 2 * self.qa.n_best_size  # more than are kept, since equal texts are merged
-    options = {'longest': self.qa.max_answer_length, 'count': count}
-    nbest = self._nbest(question, best_spans(starts, bounds, *logits, **options))
-    out: dict[str, Any] = {'id': question.id, 'where': question.where, 'question': question.text}
-    out['length'], out['answer'] = self.tokens[i], nbest[0]['text'] if nbest else ''
-    out['prediction'] = out['answer']
+    spans = best_spans(
+      starts,
+      bounds,
+      [logits[begin:-1] for logits in start_logits],
+      [logits[begin:-1] for logits in end_logits],
+      longest=self.qa.max_answer_length,
+      count=2 * self.qa.n_best_size,  # more than are kept, since equal texts are merged
+    )
+    nbest = self._nbest(question, spans)
+    answer = {
+      'id': question.id,
+      'where': question.where,
+      'question': question.text,
+      'length': self.tokens[i],
+      'answer': nbest[0]['text'] if nbest else '',
+    }
+    answer['prediction'] = answer['answer']
     if self.qa.unanswerable:
       at_cls = [(float(s[0]), float(e[0])) for s, e in zip(start_logits, end_logits, strict=True)]
-      null = min(at_cls, key=sum)
-      odds = sum(null) - (_sum(nbest[0]) if nbest else NO_SPAN)
-      nbest = sorted([*nbest, _entry('', 0, 0, *null)], key=_sum, reverse=True)
-      if odds > self.qa.null_threshold:
-        out['prediction'] = ''
-      out['null_odds'] = odds
+      start, end = min(at_cls, key=sum)
+      answer['null_odds'] = start + end - (_sum(nbest[0]) if nbest else NO_SPAN)
+      nbest = sorted([*nbest, _entry('', 0, 0, start, end)], key=_sum, reverse=True)
+      if answer['null_odds'] > self.qa.null_threshold:
+        answer['prediction'] = ''
     nbest = nbest or [_entry('', 0, 0, 0.0, 0.0)]
-    for entry, share in zip(nbest, softmax(list(map(_sum, nbest))), strict=True):
+    for entry, share in zip(nbest, softmax([_sum(entry) for entry in nbest]), strict=True):
       entry['probability'] = float(share)
-    shown = next(entry for entry in nbest if entry['text'] == out['prediction'])
-    out |= {'probability': shown['probability'], 'span': [shown['start'], shown['end']]}
+    predicted = next(entry for entry in nbest if entry['text'] == answer['prediction'])
+    answer['probability'] = predicted['probability']
+    answer['span'] = [predicted['start'], predicted['end']]
     if question.gold is not None and (question.gold or self.qa.unanswerable):
-      out['gold'] = list(question.gold)
-      if nats := self._nats(i, start_logits, end_logits):
-        out['loss'] = float(min(nats) if question.gold else max(nats))
-    return out | {'nbest': nbest}
+      answer['gold'] = list(question.gold)
+      nats = self._nats(i, start_logits, end_logits)
+      if nats:
+        answer['loss'] = float(min(nats) if question.gold else max(nats))
+    return answer | {'nbest': nbest}
 
   def _nbest(self, question: Question, spans: Spans) -> list[dict[str, Any]]:
     """The best spans with different texts, as entries of nbest_predictions.json."""
     offsets, entries = self.offsets[question.context], {}
-    columns = offsets[spans.first, 0], offsets[spans.last, 1], spans.start_logits, spans.end_logits
-    for start, end, *logits in zip(*(column.tolist() for column in columns), strict=True):
-      if text := question.context[start:end]:
-        entries.setdefault(text, _entry(text, start, end, *logits))
+    begins, ends = offsets[spans.first, 0].tolist(), offsets[spans.last, 1].tolist()
+    logits = zip(spans.start_logits.tolist(), spans.end_logits.tolist())
+    for begin, end, (start_logit, end_logit) in zip(begins, ends, logits, strict=True):
+      text = question.context[begin:end]
+      if text and text not in entries:
+        entries[text] = _entry(text, begin, end, start_logit, end_logit)
     return list(entries.values())[: self.qa.n_best_size]
 
   def _nats(self, i, start_logits, end_logits):
@@ -183,20 +209,25 @@ class Windows(Scored):
     starts, _, begin = self.plans[i]
     nats = []
     for at, start, end in zip(starts, start_logits, end_logits, strict=True):
-      gold = [(first - at + begin, last - at + begin) for first, last in self.spans[i]]
-      gold = [(a, b) for a, b in gold if a >= begin and b < len(end) - 1]
+      places = [(first - at + begin, last - at + begin) for first, last in self.spans[i]]
+      places = [(a, b) for a, b in places if a >= begin and b < len(end) - 1]
+      if not self.questions[i].gold:
+        places = [(0, 0)]
       total = np.logaddexp.reduce(start) + np.logaddexp.reduce(end)
-      nats += [total - start[a] - end[b] for a, b in (gold if self.questions[i].gold else [(0, 0)])]
+      nats += [total - start[a] - end[b] for a, b in places]
     return nats
 
   def scores(self, answers: list[dict]) -> dict[str, float]:
-    predictions, golds = ([answer[name] for answer in answers] for name in ('prediction', 'gold'))
+    predictions = [answer['prediction'] for answer in answers]
+    golds = [answer['gold'] for answer in answers]
     if self.qa.unanswerable:
-      best, odds = ([answer[name] for answer in answers] for name in ('answer', 'null_odds'))
-      of_best = squad_scores.best_thresholds(best, golds, odds)
-      return squad_scores.squad2(predictions, golds) | of_best
-    scorer = squad_scores.cmrc if self.qa.answer_units == 'characters' else squad_scores.squad
-    return scorer(predictions, golds)
+      texts = [answer['answer'] for answer in answers]
+      odds = [answer['null_odds'] for answer in answers]
+      best = squad_scores.best_thresholds(texts, golds, odds)
+      return squad_scores.squad2(predictions, golds) | best
+    if self.qa.answer_units == 'characters':
+      return squad_scores.cmrc(predictions, golds)
+    return squad_scores.squad(predictions, golds)
 
   def files(self, answers: list[dict]) -> dict[str, str]:
     """The files that run_squad.py writes and the official scripts read. From answers.json, the best
@@ -204,20 +235,36 @@ class Windows(Scored):
     kinds = {'predictions.json': 'prediction', 'nbest_predictions.json': 'nbest'}
     if self.qa.unanswerable:
       kinds |= {'null_odds.json': 'null_odds', 'answers.json': 'answer'}
-    out = {name: {} for name in kinds}
-    for answer in answers:
-      for name, kind in kinds.items():
-        out[name].setdefault(answer['id'], answer[kind])
-    return {name: json.dumps(x, indent=1, ensure_ascii=False) + '\n' for name, x in out.items()}
+    out = {}
+    for name, kind in kinds.items():
+      by_id = {answer['id']: answer[kind] for answer in reversed(answers)}  # the first of an id
+      in_order = {answer['id']: by_id[answer['id']] for answer in answers}
+      out[name] = json.dumps(in_order, indent=1, ensure_ascii=False) + '\n'
+    return out
 
   def constant(self, answers: list[dict]) -> str:
     return super().constant([a | {'prediction': a['prediction'] or 'no answer'} for a in answers])
 
 
+def _encoded(tokenizer, contexts):
+  """{context: its encoding}, some at a time, as encodings of the library are large."""
+  out, contexts = {}, list(dict.fromkeys(contexts))
+  for first in range(0, len(contexts), _CHUNK):
+    part = contexts[first : first + _CHUNK]
+    out |= zip(part, tokenizer.encode_batch(part), strict=True)
+  return out
+
+
 def _entry(text, start, end, start_logit, end_logit):
-  # The probability is filled in when all entries are known.
-  out = {'text': text, 'probability': 0.0, 'start': start, 'end': end}
-  return out | {'start_logit': start_logit, 'end_logit': end_logit}
+  """An entry of nbest_predictions.json, whose probability follows when all entries are known."""
+  return {
+    'text': text,
+    'probability': 0.0,
+    'start': start,
+    'end': end,
+    'start_logit': start_logit,
+    'end_logit': end_logit,
+  }
 
 
 def _sum(entry):

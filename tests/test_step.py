@@ -425,6 +425,24 @@ def test_every_batch_of_an_evaluation_is_corrupted_anew():
   np.testing.assert_array_equal(draws[1], draws[3])  # and alike at every evaluation
 
 
+class KeyOfTerms(Draws):
+  """Its metric `draws` is a number that its terms drew."""
+
+  def terms(self, params, batch, rng, train, carry=None, constants=None):
+    return {'draws': Mean(jax.random.uniform(rng), jnp.float32(1))}, carry
+
+
+def test_the_terms_of_an_evaluation_draw_other_numbers_than_its_corruption():
+  evaluate, params = jax.jit(make_eval_step(KeyOfTerms())), Draws().init(None)
+  drawn = []
+  for index in (0, 1):
+    terms, outputs, _ = evaluate(params, {}, ROWS, index, constants(3))
+    same_key = jax.random.fold_in(constants(3).eval_key, index)
+    assert outputs['corrupted'][0, 0] == jax.random.uniform(same_key, (4, 3))[0, 0]
+    drawn += [float(terms['draws'].value), float(jax.random.uniform(same_key))]
+  assert len(set(drawn)) == 4
+
+
 def test_initialisation_training_and_evaluation_have_keys_of_their_own():
   words = [bytes(jax.random.key_data(key)) for seed in (0, 1) for key in keys(seed, 'threefry2x32')]
   assert len(set(words)) == 6

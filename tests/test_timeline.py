@@ -39,6 +39,13 @@ def test_rates_of_all_steps_at_once_are_those_of_each(schedule, final_rate):
   np.testing.assert_array_equal(np.asarray(rate(steps)), alone)
 
 
+def test_a_decay_begins_where_the_rate_falls_also_if_the_schedule_goes_on_past_the_run():
+  line = line_of('optimizer.schedule=wsd', 'optimizer.decay=20', 'optimizer.horizon=1.1')
+  rates = line.rates(np.arange(100))
+  (begin,) = (change.step for change in line.changes() if change.before)
+  assert begin == 90 and rates[89] == rates[90] > rates[91]
+
+
 def test_rows_are_counted_as_the_steps_read_them():
   """Also of a run whose schedule goes on past its end, of batches that grow in few steps, and by
   other parts than microbatches."""

@@ -113,6 +113,14 @@ def test_a_block_is_as_long_as_the_window():
     close(got(window), expected(window))
 
 
+@pytest.mark.parametrize('window', [100, 128])
+def test_causal_rows_of_a_mixed_batch_look_back_a_whole_window(window):
+  tokens, causal = Tokens(rows()), np.array([True, False])
+  expected = with_gradients(lambda pattern: whole, tokens, causal)
+  got = with_gradients(functools.partial(in_blocks, whole), tokens, causal)
+  close(got(window), expected(np.int32(window)))
+
+
 def test_short_rows_and_other_orders_are_left_alone():
   tokens, far = Tokens(rows()), Tokens(rows(), places=np.arange(T))
   everywhere = Tokens(rows(), everywhere=rows() == 1)

@@ -20,6 +20,7 @@ from bert_jax import models
 from bert_jax.models import block, flops
 from bert_jax.models.config import ModelConfig
 from bert_jax.models.mixers import Mixer
+from bert_jax.models.stack import layer_numbers
 from bert_jax.models.tokens import Layer, Tokens
 from bert_jax.predict import packed_rows
 from bert_jax.tasks import TASKS
@@ -247,6 +248,32 @@ def test_mixers_are_their_formulas_in_each_example(name):
     here = IDS[b] == number
     expected = references.MIXERS[name](float64(params), X16[b, here])
     np.testing.assert_allclose(got[b, here], expected, atol=1e-5)
+
+
+def test_taps_of_a_convolution_begin_at_the_root_of_their_number():
+  mixer = block.MIXERS['conv'](model(mixer='conv', conv_width=7), True)
+  x, tokens = jnp.zeros((1, 3, 4096)), Tokens(jnp.ones((1, 3), jnp.int32))
+  taps = mixer.init(jax.random.key(0), x, tokens, Layer())['params']['taps']
+  assert np.std(taps) == pytest.approx(7**-0.5, rel=0.02)
+
+
+def test_a_bag_of_words_adds_up_in_float32_under_bfloat16():
+  mixer = block.MIXERS['bag'](model(mixer='bag', dtype='bfloat16'), True)
+  x = 1 + np.random.default_rng(0).random((1, 1000, 16), np.float32)
+  inputs = jnp.asarray(x, jnp.bfloat16), Tokens(jnp.ones((1, 1000), jnp.int32)), Layer()
+  params = {'output': {'kernel': jnp.eye(16), 'bias': jnp.zeros(16)}}
+  got = mixer.apply({'params': params}, *inputs)
+  np.testing.assert_allclose(np.asarray(got, np.float32)[0, 0], x.mean(axis=1)[0], rtol=1e-2)
+
+
+def test_layers_that_all_have_a_window_have_the_local_theta():
+  numbers = layer_numbers(
+    model(
+      position_embeddings='rotary', attention_window=8, local_rotary_theta=500.0, rotary_theta=1e4
+    ),
+    count=3,
+  )
+  assert (numbers.window, numbers.rotary_theta) == (8, 500.0)
 
 
 def test_fourier_is_numpys():

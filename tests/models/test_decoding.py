@@ -301,6 +301,57 @@ def test_a_wide_beam_finds_the_best_of_all_sequences(length_penalty):
   assert (narrow <= scores + 1e-5).all() and (narrow < scores - 1e-3).any()
 
 
+def searched_by_lists(start, beams, stop_ids, penalty):
+  """The best (ids, score) of a beam search, written with lists."""
+  logs, running, ended = log_softmax(TABLE), [(0.0, start, [])], []
+  for count in range(1, N + 1):
+    candidates = [
+      (total + logs[history, i], history * V + i, [*ids, i])
+      for total, history, ids in running
+      for i in range(V)
+    ]
+    candidates.sort(key=lambda x: -x[0])
+    running = []
+    for rank, (total, history, ids) in enumerate(candidates):
+      if ids[-1] not in stop_ids and count < N:
+        running.append((total, history, ids))
+      elif rank < beams:
+        ended.append((total / count**penalty, ids))
+    running = running[:beams]
+    ended = sorted(ended, reverse=True)[:beams]
+    is_full = len(ended) == beams
+    if not running or (is_full and running[0][0] / count**penalty <= ended[-1][0]):
+      break
+  return ended[0][1], ended[0][0]
+
+
+@pytest.mark.parametrize('stop_ids', [(0,), (0, 2), (0, 1, 3)])
+@pytest.mark.parametrize('beams', [2, 3])
+def test_a_beam_search_is_the_one_written_with_lists(beams, stop_ids):
+  starts = np.arange(V**2, V**2 + 40)
+  for penalty in (0.0, 1.5):
+    ones = np.ones(40, np.int32)
+    ids, scores = toy_search(beams, starts % V, ones, penalty=penalty, stop_ids=stop_ids)
+    for row, score, start in zip(ids, scores, starts % V):
+      expected, best = searched_by_lists(start, beams, stop_ids, penalty)
+      assert row == expected
+      np.testing.assert_allclose(score, best, rtol=1e-5)
+
+
+def test_masks_that_are_filled_by_draws_are_drawn_each_by_itself():
+  rows, masks = 400, 3
+  open_BN = np.tile(np.arange(1, 1 + masks), (rows, 1))
+  ids, _ = sampling.unmask(
+    lambda ids_BT: jnp.zeros((rows, masks, 16)),
+    jnp.zeros((rows, 6), jnp.int32),
+    jnp.asarray(open_BN),
+    jax.random.split(jax.random.key(0), rows),
+    Choice(temperature=1.0),
+  )
+  for one, other in itertools.combinations(np.asarray(ids).T, 2):
+    assert np.mean(one == other) == pytest.approx(1 / 16, abs=0.04)
+
+
 def test_one_beam_is_greedy_choice():
   stop_ids = 0, 2
   choice = Choice(stop_ids=stop_ids)

@@ -1,6 +1,7 @@
 """The encoder-decoder: what sees what, its loss, its cache, and the text that infilling leaves."""
 
 import dataclasses
+import functools
 import itertools
 
 import jax
@@ -259,3 +260,14 @@ def test_denoising_predicts_the_text_from_what_infilling_left():
   terms, _ = jax.jit(lambda params: of.terms(params, batch, None, False))(drawn(of.init))
   assert float(terms['masked'].value) == pytest.approx(0.3, abs=0.02)
   assert terms['denoising'].weight == on.sum()
+
+
+def test_encoder_and_decoder_begin_with_other_numbers():
+  params = encoder_decoder.init(model(**KINDS['vaswani']), jax.random.key(0))
+  encoder, decoder = (params[tower]['layer_0'] for tower in ('encoder', 'decoder'))
+  leaves = jax.tree.leaves_with_path(encoder)
+  kernels = [(path, x) for path, x in leaves if path[-1].key == 'kernel']
+  for path, kernel in kernels:
+    other = functools.reduce(lambda tree, part: tree[part.key], path, decoder)
+    assert not np.allclose(kernel, other)
+  assert len(kernels) == 6

@@ -14,6 +14,7 @@ from test_objectives import DRY, MASKING
 from bert_jax import config as c
 from bert_jax import models
 from bert_jax.models import attention_kernels, embeddings, layers, positions
+from bert_jax.models.config import share_of_heads
 from bert_jax.models.stack import run_blocks
 from bert_jax.models.tokens import Pattern, Tokens
 from bert_jax.objectives.encode import encode
@@ -281,6 +282,17 @@ def test_rotary_positions_keep_the_type_of_queries():
   x = positions.rotary(jnp.asarray(q, jnp.bfloat16), places, 100.0)
   assert x.dtype == jnp.bfloat16
   np.testing.assert_allclose(x.astype('f4'), references.rotary(q, places, 100.0), atol=0.03)
+
+
+def test_scaled_sinusoids_begin_at_the_width_of_the_embeddings():
+  narrow = model(position_embeddings='scaled_sinusoidal', hidden_size=64, embedding_size=16)
+  params = models.init_encoder(narrow, jax.random.key(0))['embeddings']
+  (scale,) = (x for x in jax.tree.leaves(params) if x.shape == (1,))
+  np.testing.assert_allclose(scale, [16**-0.5])
+
+
+def test_a_share_of_heads_is_rounded():
+  assert [share_of_heads(12, size) for size in (0.333, 0.3, 0.29, 0.01)] == [4, 4, 3, 1]
 
 
 def test_alibis_slopes_are_the_papers():

@@ -163,13 +163,16 @@ def test_texts_that_are_no_negatives_are_masked_and_counted(params):
   assert plain > float(loss) + 1e-3
 
 
-def test_pairs_with_scores_are_put_in_their_order(params):
+@pytest.mark.parametrize('empty_score', [-1.0, 5.0])
+def test_pairs_with_scores_are_put_in_their_order(params, empty_score):
   of = objective(loss='cosent')
   batch = batch_of(of)
+  batch['scores'][-1, of.texts :] = empty_score
   loss, terms = loss_of(of, params, batch)
   vectors, there, scores = items_of(of, params, batch)
   norms = np.maximum(np.linalg.norm(vectors, axis=-1), 1e-9)
   similar = (vectors[:, 0] * vectors[:, 1]).sum(-1) / norms.prod(-1)
+  assert scores[7, 0] == empty_score
   higher = [x for x in np.ndindex(7, 7) if scores[x[0], 0] > scores[x[1], 0]]
   total = 1 + sum(np.exp((similar[j] - similar[i]) / 0.05) for i, j in higher)
   assert float(loss) == pytest.approx(np.log(total), rel=1e-5) and there[7].sum() == 0

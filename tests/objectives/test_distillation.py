@@ -82,7 +82,8 @@ def taught_by(student, teacher_, weights):
 def test_each_head_learns_its_own_terms_and_the_answers_of_the_teacher(head):
   (student, params), (deeper, weights) = (objectives(head, layers) for layers in (1, 2))
   alike, taught = (taught_by(student, x, None) for x in (student, deeper))
-  key, batch = jax.random.key(3), batch_of(student)
+  key, batch = jax.random.key(3), dict(batch_of(student))
+  batch['segment_ids'] = jnp.asarray(batch['segment_ids']).at[2:, -3:].set(0)
 
   @jax.jit
   def run(params, teacher):
@@ -100,6 +101,11 @@ def test_each_head_learns_its_own_terms_and_the_answers_of_the_teacher(head):
   assert {*student.metrics} <= {*taught.metrics}
   if head == 'tags':  # a teacher counts as a forward pass, which is a third
     assert taught.flops(4) == pytest.approx(student.flops(4) + deeper.flops(4) / 3)
+  if head == 'words':
+    real = np.asarray(batch['segment_ids']) > 0
+    assert terms['cosine'].weight == real.sum() < real.size
+    weighted = dataclasses.replace(taught, hidden_weight=0.7)
+    assert weighted.loss_weights['cosine'] == 0.7
   own = {name: 0.25 * weight for name, weight in student.loss_weights.items()}
   assert own.items() < taught.loss_weights.items() and taught.loss_weights['soft'] == 0.5
 

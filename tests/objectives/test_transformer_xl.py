@@ -104,6 +104,22 @@ def test_scores_are_the_four_terms(causal, keys, clamp):
     close(scores[b][known], expected[known])
 
 
+def test_distances_are_dropped_at_the_rate_of_hidden_states():
+  q = jnp.asarray(np.random.default_rng(0).normal(size=(1, 5, H, d)), jnp.float32)
+  tokens = Tokens(jnp.ones((1, 5), jnp.int32))
+  pattern, still = Pattern(tokens, tokens, causal=True), Relative(XL, True)
+  params = drawn(lambda key: still.init(key, q, q, pattern, None)['params'])
+  _, expected = still.apply({'params': params}, q, q, pattern, None)
+  for hidden, attention in ((0.5, 0.0), (0.0, 0.5)):
+    config = dataclasses.replace(
+      XL, hidden_dropout_prob=hidden, attention_probs_dropout_prob=attention
+    )
+    _, scores = Relative(config, False).apply(
+      {'params': params}, q, q, pattern, None, rngs={'dropout': jax.random.key(0)}
+    )
+    assert np.allclose(scores, expected) == (hidden == 0)
+
+
 # ---- memory --------------------------------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import jax
+import numpy as np
 import pytest
 from conftest import ROOT
 
@@ -294,3 +295,8 @@ def test_tensorboard_reads_what_a_run_writes_and_hides_what_it_writes_again(tmp_
   again = TensorBoard(tmp_path, None, 4)
   again.close()
   assert len([*tmp_path.glob('events.out.tfevents.*')]) == 2
+
+
+def test_sums_on_the_host_are_exact_beyond_float32():
+  many, one = (metrics.host_sum({'x': Mean(np.float32(x), np.float32(1))}) for x in (2**24, 1))
+  assert metrics.add(many, one)['x'].total == 2**24 + 1

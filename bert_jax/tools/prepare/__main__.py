@@ -172,7 +172,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         hint = f'did you mean {near[0]!r}?' if near else 'see --help'
         raise InputError(f'argument {word!r} is not known; {hint}')
     meta = run(args, rest)
-    result = {'out': args.out, **meta['counts'], 'kept': meta['kept']}
+    result = {'out': args.out, 'records': meta['records'], **meta['counts'], 'kept': meta['kept']}
     print(json.dumps(result, ensure_ascii=False))
 
 

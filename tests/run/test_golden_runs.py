@@ -106,8 +106,6 @@ RUNS = {
 }
 RUNS = {name: text.split(maxsplit=1) for name, text in RUNS.items()}
 RUNS = {name: (spec, settings(text)) for name, (spec, text) in RUNS.items()}
-# Tests of their own compare the objectives of the others with other code.
-QUICK = {'nsp', 'two languages, full, packed, whole words from step 5'}
 
 
 # ---- texts ---------------------------------------------------------------------------------------
@@ -247,10 +245,7 @@ def texts(tmp_path_factory):
   return folder
 
 
-marked = lambda name: pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow])
-
-
-@pytest.mark.parametrize('name', map(marked, RUNS))
+@pytest.mark.parametrize('name', RUNS)
 def test_a_run_gives_the_numbers_it_gave(name, texts):
   golden = json.loads(GOLDEN.read_text()).get(name)
   assert golden, f'write its numbers: python tests/run/test_golden_runs.py --write {name!r}'

@@ -1,9 +1,13 @@
 """The worked differences of bert_jax/README.md, as patches applied to a copy of the code."""
 
+import contextlib
+import io
 import json
 import os
 import re
+import runpy
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -37,9 +41,29 @@ def apply(folder, title):
   assert not out.returncode, f'{title}: {out.stderr}{advice}, or delete it'
 
 
+def command(module: str, *arguments, stdin: str = '') -> str:
+  """What `python -m MODULE ARGUMENTS` prints, run in this process, which has imported JAX."""
+  kept = sys.argv, sys.stdin, {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
+  sys.argv = [module, *map(str, arguments)]
+  out = io.TextIOWrapper(io.BytesIO(), encoding='utf-8')
+  sys.stdin = io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding='utf-8')
+  try:
+    with contextlib.redirect_stdout(out):
+      runpy.run_module(module, run_name='__main__', alter_sys=False)
+  except SystemExit as end:
+    if end.code:
+      raise RuntimeError(f'{" ".join(sys.argv)} has ended with {end.code}') from end
+  finally:
+    sys.argv, sys.stdin = kept[:2]
+    for number, handler in kept[2].items():
+      signal.signal(number, handler)
+  out.flush()
+  return out.buffer.getvalue().decode()
+
+
 SEVERAL = """
 import json, sys
-from recorder import command
+from differences import command
 print(json.dumps([command(*words, stdin=lines) for lines, *words in json.loads(sys.argv[1])]))
 """
 

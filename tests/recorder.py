@@ -12,10 +12,6 @@ recorded, by default all:
 
 runs       losses of each step, parameters and optimizer state at the end, the evaluation and the
            fingerprints of every golden run (tests/test_golden_runs.py)
-answers    what the models of these runs answer, each prediction
-exports    every file of exported folders: heads of BERT, RoBERTa and DistilBERT, released families,
-           and the golden runs; and the weights as they are read again
-preflight  the JSON of a compiled step for TPUs, without figures of communication and of time
 configs    every field of every config that configs/ names
 
     python tests/recorder.py --goldens    # writes tests/golden/configs, the same as text, anew, and
@@ -23,10 +19,8 @@ configs    every field of every config that configs/ names
 """
 
 import argparse
-import contextlib
 import hashlib
 import importlib
-import io
 import itertools
 import json
 import os
@@ -115,7 +109,8 @@ def named_config(root: Path, spec: str) -> dict[str, str]:
   file, _, arguments = spec.partition(':')
   path = root / 'configs' / f'{file}.py'
   fields = flat(load(f'{path}:{arguments}'))
-  if sweep := runpy.run_path(str(path)).get('sweep'):
+  sweep = runpy.run_path(str(path)).get('sweep')
+  if sweep:
     for i, (arm, own) in enumerate(sweep(arguments).items()):
       fields[f'arm {i}'] = ' '.join([f'{arm}:', *(f'{name}={x!r}' for name, x in own.items())])
   return dict(sorted(fields.items()))
@@ -269,7 +264,7 @@ class Runs:
 
 
 def record_runs(only: str, runs: Runs):
-  fingerprint = inner('fingerprint', 'bert_jax.config', 'bert_jax.config.compare')
+  fingerprint = importlib.import_module('bert_jax.config').fingerprint
   for name in filter(lambda name: only in name, runs.golden.RUNS):
     workdir, config, state, results = runs.trained(name)
     print(f'runs: {name}', file=sys.stderr)
@@ -298,227 +293,14 @@ def number_of(path: Path) -> int:
   return int(path.parts[-3])
 
 
-# ---- answers -------------------------------------------------------------------------------------
-
-PLAIN = 'the river crosses the old bridge near market .\nshe carries a lamp\nborn\n'
-MASKED = 'the river [MASK] the old bridge .\nthe [MASK] garden meets a [MASK] boat .\n'
-TWO = 'the old river\ta new market .\nshe was born\tin winter near the door .\n'
-QUESTION = 'who was born in ?\tthe old river meets a boat and she was born in winter .\n'
-CHOICE = 'the river was old\twhat was the cause ?\tthe boat\tthe old lamp holds\n'
-GAP = (
-  '{"text": "the river meets garden and she was old", "pronoun": "she", "pronoun-offset": 27, '
-  '"a": "river", "a-offset": 4, "b": "garden", "b-offset": 16}\n'
-)
-CORPUS_TASKS = {
-  'fill-mask': (MASKED, []),
-  'perplexity': (PLAIN, []),
-  'embed': (PLAIN, []),
-  'generate': (PLAIN, ['--max-tokens', '5']),
-  'attention': (PLAIN, []),
-}
-DRAWN = ['--max-tokens', '6', '--temperature', '0.9', '--top-k', '20', '--seed', '3']
-# {run: {prediction: (lines, further arguments)}}
-ASKED = {
-  'nsp': CORPUS_TASKS | {'next-sentence': (TWO, [])},
-  'single, pre-LN': {
-    'fill-mask': (MASKED, []),
-    'embed': (PLAIN, ['--pooling', 'cls']),
-    'fill-mask in int8': (MASKED, ['--int8']),
-  },
-  'causal, two languages': {
-    'generate': (PLAIN, ['--max-tokens', '8']),
-    'perplexity': (PLAIN, []),
-    'generate with beams': (
-      PLAIN,
-      ['--max-tokens', '5', '--beams', '3', '--length-penalty', '0.8'],
-    ),
-    'generate what is drawn': (PLAIN, DRAWN),
-  },
-  'causal, a memory': {'generate': (PLAIN, ['--max-tokens', '4']), 'perplexity': (PLAIN, [])},
-  'hybrid': {'generate': (PLAIN, ['--max-tokens', '4']), 'fill-mask': (MASKED, [])},
-  'causal, then diffusion': {'fill-mask': (MASKED, [])},
-  'labels of pairs': {'classify': (TWO, []), 'pair': (TWO, [])},
-  'a number': {'classify': (PLAIN, [])},
-  'several labels, unrolled': {'classify': (PLAIN, [])},
-  'tags': {'tag': (PLAIN, [])},
-  'answers': {'answer': (QUESTION, [])},
-  'choices': {'choose': (CHOICE, [])},
-  'vectors, two widths, in chunks': {'embed': (PLAIN, [])},
-  'coreference': {'coreference': (GAP, [])},
-  'translation': {'translate': (PLAIN, []), 'translate with beams': (PLAIN, ['--beams', '3'])},
-  'electra': {'embed': (PLAIN, [])},
-  'a modern one': {'fill-mask': (MASKED, [])},
-}
-
-
-def record_answers(only: str, runs: Runs):
-  for run, asked in ASKED.items():
-    if only not in run:
-      continue
-    workdir = runs.trained(run)[0]
-    for name, (lines, more) in asked.items():
-      task = name.split()[0]
-      arguments = ['--model', workdir, '--task', task, '--no-cache', *more]
-      out = command('bert_jax.predict', *arguments, stdin=lines)
-      for i, line in enumerate(out.splitlines()):
-        yield f'{run}: {name}: line {i + 1}', line
-
-
-# ---- exported folders ----------------------------------------------------------------------------
-
-
-def record_exports(only: str, runs: Runs):
-  (folder := Path('exports')).mkdir()
-  export = helper('test_export')
-  write = inner('export_run', 'bert_jax.tools.convert')
-  for types, head in itertools.product(export.TYPES, export.HEADS):
-    if only in (name := f'{head} with {types} token types'):
-      write(folder / name, export.made(head, type_vocab_size=types), {})
-      yield from files_of(folder / name, name)
-  for head in export.ROBERTAS:
-    if only in (name := f'{head} of a RoBERTa'):
-      (place := folder / f'vocabulary of {head}').mkdir()
-      write(folder / name, export.roberta(place, head, 0), {})
-      yield from files_of(folder / name, name)
-  for module in ('test_released_families', 'test_released_decoders'):
-    released = helper(module)
-    recorded = released.recorded_of(released.hf)
-    for case in filter(lambda case: only in case, released.hf.CASES):
-      theirs, run, out = (folder / f'{case} {kind}' for kind in ('theirs', 'run', 'exported'))
-      if theirs.exists():  # of the module before, which has the same cases
-        continue
-      released.folder_of(theirs, recorded, case)
-      command('bert_jax.tools.convert', '--from', theirs, '--to', run)
-      yield f'{case}: config.json of the run', (run / 'config.json').read_text()
-      yield from loaded(run, f'{case}: read')
-      if case != 'openai-gpt':  # which is not written
-        command('bert_jax.tools.convert', '--from', run, '--to', f'hf:{out}')
-        yield from files_of(out, case)
-  for run in ASKED:
-    if only in (name := f'run {run}') and run != 'causal, a memory':  # which nobody else has
-      out, more = folder / name, ['--generator'] if run == 'electra' else []
-      workdir = runs.trained(run)[0]
-      said = command('bert_jax.tools.convert', '--from', workdir, '--to', f'hf:{out}', *more)
-      yield f'{name}: said', said
-      yield from files_of(out, name)
-
-
-def files_of(out: Path, name: str):
-  """Yields an entry a file of an exported folder, and of the weights as they are read again."""
-  for path in sorted(out.rglob('*')):
-    if path.is_file():
-      content = path.read_bytes()
-      if path.suffix in ('.md', '.json'):
-        content = cleaned(content.decode()).encode()
-      yield f'{name}: {path.relative_to(out)}', sha(content)
-  yield from loaded(out, f'{name}: read again')
-
-
-def loaded(source: Path, name: str):
-  """Yields one entry for the weights of a model, and those that say what it is."""
-  load = inner('load', 'bert_jax.workdir.trained', 'bert_jax.trained')
-  model = load(source)
-  yield f'{name}: weights', sha(json.dumps(list(arrays_of(model.params, ''))))
-  yield f'{name}: config', sha(json.dumps(flat(model.config), sort_keys=True))
-  yield f'{name}: vocabulary', model.tokenizer.fingerprint
-
-
-# ---- preflight -----------------------------------------------------------------------------------
-
-LESS = ['--config.model.num_hidden_layers=2', '--config.batch_size=32']
-# {name: arguments of tools.preflight}, each compiled for the TPUs named.
-COMPILED = {
-  'tiny, a chip': ['--config', 'configs/pretrain.py:size=tiny', '--topology', 'v5e:1x1', *LESS],
-  'tiny, sharded': [
-    '--config', 'configs/pretrain.py:size=tiny', '--topology', 'v5e:2x2', '--config.mesh.fsdp=2',
-    '--config.mesh.data=2', '--config.optimizer.accumulation=2', *LESS],
-  'causal, tensor': [
-    '--config', 'configs/causal_lm.py:runlocal', '--topology', 'v4:2x2x1',
-    '--config.mesh.tensor=2', *LESS],
-  'modern': [
-    '--config', 'configs/pretrain.py:arch=modern,size=tiny', '--topology', 'v5e:2x2', *LESS,
-    '--config.optimizer.accumulation=2', '--config.optimizer.batch_warmup=0'],
-  'a task': [
-    '--config', 'configs/finetune.py:task=squad,size=tiny', '--topology', 'v5e:1x1', *LESS],
-}  # fmt: skip
-# What is said of links and communication, and what is measured or depends on the cache.
-LEFT_OUT = re.compile(
-  'compile_s|cached|transfer|communicat|collective|links|beside|step_time|step_s|seconds|bytes_sent'
-  '|estimates|dollars|cost|hours|price'
-)
-
-
-def record_preflight(only: str, runs: None):
-  try:
-    importlib.import_module('libtpu')
-  except ImportError:
-    print('preflight: left out, since libtpu is not installed', file=sys.stderr)
-    return
-  for name, arguments in COMPILED.items():
-    if only not in name:
-      continue
-    report = json.loads(command('bert_jax.tools.preflight', *arguments, '--json'))
-    for key, value in leaves(report):
-      if not LEFT_OUT.search(key):
-        yield f'{name}: {key}', value
-
-
-def leaves(value, name: str = ''):
-  if isinstance(value, dict):
-    for key, inner_value in value.items():
-      yield from leaves(inner_value, f'{name}.{key}' if name else key)
-  else:
-    yield name, value
-
-
 # ---- what all parts use --------------------------------------------------------------------------
 
-PARTS = {
-  'configs': record_configs,
-  'runs': record_runs,
-  'answers': record_answers,
-  'exports': record_exports,
-  'preflight': record_preflight,
-}
-SHARING = ('runs', 'answers', 'exports')  # which begin with the same runs
+PARTS = {'configs': record_configs, 'runs': record_runs}
 
 
 def helper(name: str):
   """A module of the tests of the recorded checkout, wherever it stands there."""
   return importlib.import_module(name)
-
-
-def inner(name: str, *modules: str):
-  """A function by its name, of the first of these modules that has it."""
-  for module in modules:
-    try:
-      return getattr(importlib.import_module(module), name)
-    except (ModuleNotFoundError, AttributeError):
-      pass
-  raise SystemExit(f'{name} is in none of {", ".join(modules)}; name its module here.')
-
-
-def command(module: str, *arguments, stdin: str = '') -> str:
-  """What `python -m MODULE ARGUMENTS` prints, run in this process, which has imported JAX."""
-  import signal
-
-  kept = sys.argv, sys.stdin, {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
-  sys.argv = [module, *map(str, arguments)]
-  out, sys.stdin = (
-    io.TextIOWrapper(io.BytesIO(text), encoding='utf-8') for text in (b'', stdin.encode())
-  )
-  try:
-    with contextlib.redirect_stdout(out):
-      runpy.run_module(module, run_name='__main__', alter_sys=False)
-  except SystemExit as end:
-    if end.code:
-      raise RuntimeError(f'{" ".join(sys.argv)} has ended with {end.code}') from end
-  finally:
-    sys.argv, sys.stdin = kept[:2]
-    for number, handler in kept[2].items():
-      signal.signal(number, handler)
-  out.flush()
-  return out.buffer.getvalue().decode()
 
 
 def cleaned(value) -> str:
@@ -547,7 +329,7 @@ def record(root: Path, parts: list[str], only: str):
     # All paths are relative, since that of a text is a part of the fingerprint of a run.
     os.chdir(folder)
     Path('configs').symlink_to(root / 'configs')
-    runs = Runs() if set(parts) & set(SHARING) else None
+    runs = Runs() if 'runs' in parts else None
     for part in parts:
       begin = time.process_time()
       out = {name: kept(cleaned(value)) for name, value in PARTS[part](only, runs)}
@@ -605,8 +387,6 @@ def main() -> None:
     '--only', default='', metavar='TEXT', help='what has this in its name; added to FILE'
   )
   args = parser.parse_args()
-  if unknown := [part for part in args.parts if part not in PARTS]:
-    parser.error(f'{unknown[0]} is no part; there are {", ".join(PARTS)}')
   if not (args.write or args.compare or args.goldens):
     parser.error('say --write FILE, --compare FILE or --goldens')
   files = [path.resolve() if path else None for path in (args.write, args.compare)]
@@ -632,11 +412,13 @@ def main() -> None:
     return
   for line in differences(golden['about'], found['about']):
     print(f'about: {line}; bits may differ for that alone')
-  is_chosen = lambda name: args.only in name.partition(': ')[0]
-  before = {part: {k: x for k, x in golden[part].items() if is_chosen(k)} for part in parts}
-  lines = [f'{part}: {line}' for part in parts for line in differences(before[part], found[part])]
+  lines, number = [], 0
+  for part in parts:
+    before = {k: x for k, x in golden[part].items() if args.only in k.partition(': ')[0]}
+    lines += [f'{part}: {line}' for line in differences(before, found[part])]
+    number += len(before)
   print('\n'.join(lines))
-  print(f'{len(lines)} differences in {sum(map(len, before.values()))} entries')
+  print(f'{len(lines)} differences in {number} entries')
   raise SystemExit(bool(lines))
 
 

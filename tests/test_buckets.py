@@ -860,13 +860,6 @@ def test_a_run_in_a_bucket_of_s3(s3, corpus_file, pretrained, steps_once, tmp_pa
   assert again.tokenizer.fingerprint == trained.load(pretrained[0]).tokenizer.fingerprint
 
 
-def test_transformers_is_not_said_to_read_a_bucket(fake):
-  files.write_json(fake / 'OUT' / 'config.json', {'architectures': ['BertModel']})
-  next_step = convert._done('hf:OUT', fake / 'OUT', {}, {}).splitlines()[1]
-  loads = "transformers.BertModel.from_pretrained('OUT')"
-  assert next_step == f'next: copy it to a disk, then {loads}'
-
-
 @pytest.mark.slow
 def test_what_was_copied_into_a_bucket_counts_and_what_was_cut_off_does_not(fake, pretrained):
   """A copied checkpoint has no mark of Orbax that it is whole; one that was cut off is removed."""

@@ -90,8 +90,8 @@ class Card(NamedTuple):
   reads_pairs: bool = False  # an input is two texts
   all_labels: bool = False  # an input has any number of labels
   number: str = ''  # what a regression predicts; '': it is none
-  # How `bert_jax.predict` treats a text that is too long: a key of model_card.LONGER; '': as
-  # text of a corpus, which is cut into rows.
+  # How `bert_jax.predict` treats a text that is too long: head and tail say which end it
+  # keeps; '': as text of a corpus, which is cut into rows.
   longer_texts: str = ''
   languages: tuple[str, ...] = ()  # names of the languages of its corpora
 

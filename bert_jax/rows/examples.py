@@ -69,8 +69,8 @@ class Examples:
       cls, sep = np.broadcast_to(ends, 2).astype(int)
       added = [cls + sep * len(text) for text in texts]
       lengths = np.array([sum(map(len, text), n) for n, text in zip(added, texts)], np.int64)
-      if not lengths.all():
-        raise InputError('a text has no token, and neither [CLS] nor [SEP] stands for it.')
+    if not lengths.all():
+      raise InputError('a text has no token, and neither [CLS] nor [SEP] stands for it.')
     self.lengths = lengths
     # Items are packed: each is an example, or several that stay together.
     item_of = np.arange(len(texts)) if items is None else np.asarray(items)

@@ -14,6 +14,11 @@ def starts(size: int, room: int, stride: int) -> np.ndarray:
   return np.arange(1 + max(0, -(-(size - room) // step))) * step
 
 
+def stride_of(room: int) -> int:
+  """The tokens from window to window of a text that is cut into windows of `room` tokens."""
+  return max(1, round(room * WINDOW_STRIDE))
+
+
 def around(first: int, last: int, length: int, room: int) -> list[tuple[int, int]]:
   """Windows (start, stop) of `room` tokens that cover the tokens first to last - 1 of `length`. A
   single one has as much context on either side; several overlap by half."""
@@ -41,7 +46,7 @@ def cut(parts: Sequence[np.ndarray], room: int, keep: str = 'head') -> list[tupl
     return [truncate(parts, room)]
   (ids,) = parts
   if keep in ('windows', 'hierarchical'):
-    begins = starts(len(ids), room, max(1, round(room * WINDOW_STRIDE)))
+    begins = starts(len(ids), room, stride_of(room))
     return [(ids[start : start + room],) for start in begins]
   head = {'head': room, 'tail': 0, 'head_tail': room // 4}[keep]
   return [(np.concatenate([ids[:head], ids[len(ids) - (room - head) :]]),)]

@@ -24,7 +24,7 @@ from bert_jax.text import files
 from bert_jax.workdir import checkpoint, contents, int8, saved_steps, trained
 
 # Ends of the fields that training data fills in.
-LABELS, WEIGHTS = ('.labels', '.label_separator'), '.class_weights'
+LABELS, WEIGHTS = '.labels', '.class_weights'
 
 
 class Beginning(NamedTuple):

@@ -2,7 +2,6 @@
 
 import abc
 import itertools
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,8 @@ from bert_jax.text import tables
 if TYPE_CHECKING:
   from bert_jax.predict.model import Model
 
-_ID = re.compile(r'[\W_][iI][dD]$|[a-z]I[dD]$')
+# Columns that name a row: as GLUE numbers its test sets, and GAP in capitals.
+ID_COLUMNS = 'index|idx|id|ID'
 UNREAD = 'records with fields that are not read and not in the answers'
 EMPTY = 'records of which one text is empty (answered)'
 NOTHING = 'nothing of it can be answered: it has no token'
@@ -90,17 +90,12 @@ class Ask(abc.ABC):
 
   def identity(self, row: Mapping[str, Any]) -> dict[str, Any]:
     """{'id': what names a row}, or {}."""
-    names = self._names(row)
-    return {'id': row[names[0]]} if names else {}
+    name = self._id_column(row)
+    return {'id': row[name]} if name else {}
 
-  def _names(self, row):
-    """The columns that name a row: of that name in the training data, or names_of, or the only
-    other one that ends so and has a text or a number, as Ticket-ID."""
-    if named := [x for x in row if x == self.spelt('id')] or names_of(row):
-      return named
-    read = {*self.fields, *self.others, *self._columns(row).values()}
-    ends = [x for x in row if _ID.search(str(x)) and x not in read]
-    return ends if len(ends) == 1 and isinstance(row[ends[0]], str | int | float) else []
+  def _id_column(self, row):
+    """The column that names a row, called as in the training data or one of ID_COLUMNS; ''."""
+    return tables.first_of(row, f'{self.spelt("id")}|{ID_COLUMNS}')
 
   def _columns(self, row):
     """{field: its column in a row, called as in training data or as the field is; '': none}."""
@@ -114,7 +109,7 @@ class Ask(abc.ABC):
     if not isinstance(value, dict):
       value = self.from_parts((value,) if isinstance(value, str) else tuple(value))
     record = self.record(value)
-    known = {*self.fields, *self.others, self.spelt('id'), *self._names(value)}
+    known = {*self.fields, *self.others, *ID_COLUMNS.split('|'), self.spelt('id')}
     if unread := [name for name in value if name not in known]:
       if not self.model.counts[UNREAD]:
         log.warning('this task does not read the field %r of a record', min(map(str, unread)))
@@ -216,13 +211,6 @@ class OfHead(Packed):
 
   def examples(self, records: Sequence, problems: RecordProblems) -> Any:
     return self.examples_of(self.config(), self.model.tokenizer, numbered(records), problems)
-
-
-def names_of(row: Iterable[Any]) -> list[str]:
-  """The columns of a row that name it where none is told to: index or idx, as GLUE numbers its test
-  sets, then id, which GAP writes in capitals."""
-  columns = list(map(str, row))
-  return [x for name in ('index', 'idx', 'id') for x in columns if x.lower() == name]
 
 
 LENGTH_PENALTY = Option(float, 'higher ones favour long texts', -100, 100)

@@ -25,7 +25,7 @@ NAMED = 3  # places that are named of each kind
 NO_TEXT, NO_COLUMN = 'rows without a text in a column', 'rows without a column'  # kinds of fault
 NO_LABEL = '', '-', '-1', '-1.0'  # cells without a label, unless these are labels
 NULLS = 'nan', 'null', 'n/a', '<na>', '#n/a'  # how programs write that there is no value
-REMEMBERED = 1_000_000  # ids kept to notice repeated ones; each takes 0.1 kB
+REMEMBERED = 100_000  # ids kept to notice repeated ones; each takes 0.1 kB
 
 
 def is_empty(cell: str) -> bool:

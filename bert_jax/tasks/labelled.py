@@ -96,12 +96,14 @@ def family(
   """Makes the record of a family that reads files of these formats, from the functions in `task`.
   fields, defaults: besides those of every family. has_teacher: it can be distilled."""
 
-  def remarks_on(config, tokenizer, sources):
-    return remarks.about_examples(config, tokenizer, task.texts(config), sources)
-
   names = ('resolve', 'texts', 'objective', 'sources')
   parts = {name: getattr(task, name) for name in names if hasattr(task, name)}
-  parts |= {'rules': rules, 'remarks': remarks_on, 'limit_field': 'task.max_length', 'card': card()}
+  parts |= {
+    'rules': rules,
+    'remarks': remarks.about_examples,
+    'limit_field': 'task.max_length',
+    'card': card(),
+  }
   parts |= {'fields': task_fields(*formats) | dict(fields or {})}
   if has_teacher:
     parts['fields'] |= teaching.FIELDS

@@ -86,7 +86,7 @@ def records(frame: Any, name: str) -> list[dict[str, Any]]:
 def _plain(table, name):
   rows, kinds = arrow.records_of(table, name)
   counts = Counter()
-  return [{x: record_sources.plain(row[x], kinds[x], counts, None) for x in kinds} for row in rows]
+  return [{x: record_sources.plain(row[x], kinds[x], counts) for x in kinds} for row in rows]
 
 
 def like(

@@ -54,14 +54,14 @@ def rows(block: Block, counts: Counter, column: str = '') -> Rows:
   those of this column) and, for texts that are not UTF-8 and are repaired, invalid_utf8_lines."""
   if not block.path.startswith('tfds:'):
     held, kinds = arrow.records(block.data, block.format, counts)
-    number, none, name, get = len(held), None, block.format, lambda i: held[i - block.first]
+    number, name, get = len(held), block.format, lambda i: held[i - block.first]
   else:
-    number, none = int(block.data), '-1'
+    number = int(block.data)
     name, get, kinds = _of_tfds(block, counts, column)
 
   def read(i: int) -> dict[str, Any]:
     invalid = counts['invalid_utf8_lines']
-    record = {key: plain(x, kinds[key], counts, none) for key, x in get(i).items()}
+    record = {key: plain(x, kinds[key], counts) for key, x in get(i).items()}
     if counts['invalid_utf8_lines'] > invalid:
       say_once(f'{block.path}:{i}', 'has bytes that are no characters', 'they become U+FFFD')
     return record
@@ -99,18 +99,18 @@ def _kind_of_tfds(feature):
   return getattr(feature, 'np_dtype', None)
 
 
-def plain(value: Any, kind: Any, counts: Counter, none: str | None = '-1') -> Any:
+def plain(value: Any, kind: Any, counts: Counter, none: str | None = None) -> Any:
   """A value of a record as JSON would hold it: text decoded, lists for arrays, classes by their
   names; dates and other such values as they are. kind: {key: kind} of the values of a mapping, the
   names of classes, NumPy's type of numbers, or None; a list has the kind of its elements. none: of
-  -1, if the value is a class: there is none."""
+  -1 where a class stands, as in test sets; in a list it is '-1'."""
   if isinstance(value, bytes):
     return decode(value, counts)
   if isinstance(value, dict):
     of = kind if isinstance(kind, dict) else {}
     return {key: plain(x, of.get(key), counts) for key, x in value.items()}
   if isinstance(value, (list, tuple, np.ndarray)):
-    return [plain(x, kind, counts) for x in value]
+    return [plain(x, kind, counts, '-1') for x in value]
   if isinstance(kind, list) and isinstance(value, (int, np.integer)):
     return kind[value] if 0 <= value < len(kind) else none if value == -1 else str(value)
   if isinstance(value, (float, np.floating)):

@@ -1,31 +1,27 @@
 """Classification, regression and pairs: scores, long texts, weights, faulty tables."""
 
 import itertools
-import re
 
 import jax
 import numpy as np
 import pandas as pd
 import pytest
-from ml_collections import ConfigDict
 from published import jsonl, predicted, telling, tfds_set
-from refusal import refused
 from scipy.optimize import minimize
 from scipy.special import expit, softmax
 from sklearn import metrics as sklearn_metrics
-from small_tables import WORDS, finetune, load, table
+from small_tables import WORDS, finetune, sentence, table
 
 from bert_jax import config as c
 from bert_jax.errors import InputError
 from bert_jax.rows import windows
 from bert_jax.rows.examples import by_example
 from bert_jax.run import initialization
-from bert_jax.tasks import TASKS, remarks
-from bert_jax.tasks.classification import label_sets
+from bert_jax.tasks.classification import encoded
 from bert_jax.tasks.classification import reading as classification_reading
 from bert_jax.tasks.classification import task as classification
 from bert_jax.tasks.contrastive import reading as contrastive_reading
-from bert_jax.tasks.faulty_records import Problems, Unusable
+from bert_jax.tasks.faulty_records import Problems
 from bert_jax.text import documentation, documents
 
 SEVERAL, REGRESSION = 'table.multi_label=true', 'table.regression=true'
@@ -70,7 +66,7 @@ def test_a_text_in_windows_is_read_whole_and_its_logits_averaged(tmp_path, vocab
   config = finetune(vocab, path, 'data.seq_length=64 task.max_length=18 table.long_texts=windows')
   source, outputs = outputs_of(config, tokenizer)
   assert list(source.text_of) == [0] * 7 + [1]  # 16 of 60 tokens, every 8
-  ids = [list(ids) for (ids,) in source.texts[:7]]
+  ids = [list(source.texts[e][0]) for e in range(7)]
   whole = list(tokenizer.ids_batch([long])[0])
   assert ids[0] == whole[:16] and ids[6] == whole[48:64] and ids[1][:8] == ids[0][8:]
   weights = np.concatenate([source[i]['weights'] for i in range(len(source))])
@@ -82,14 +78,6 @@ def test_a_text_in_windows_is_read_whole_and_its_logits_averaged(tmp_path, vocab
   # A text with a window that was not predicted has no answer.
   outputs['example_ids'] = np.where(outputs['example_ids'] == 3, 0, outputs['example_ids'])
   assert [a['texts'] for a in source.answers(outputs)] == [['river']]
-
-
-@pytest.mark.parametrize(
-  'keep, expected', [('head', '0 1 2 3'), ('tail', '6 7 8 9'), ('head_tail', '0 7 8 9')]
-)
-def test_what_is_kept_of_a_long_text(keep, expected):
-  ((kept,),) = windows.cut((np.arange(10),), 4, keep)
-  assert ' '.join(map(str, kept)) == expected
 
 
 @pytest.mark.parametrize(
@@ -312,12 +300,6 @@ def test_numbers_begin_at_their_mean_and_have_the_loss_of_standardized_ones(
       classification.objective(config, tokenizer)
 
 
-def test_a_head_without_bias_begins_at_nothing(tmp_path, vocab, tokenizer):
-  config = labelled(tmp_path, vocab, labels='abb')
-  config.model.classifier_bias = False
-  assert initialization.with_prior(config, source_of(config, tokenizer, 'train')).table.prior == ()
-
-
 def test_class_weights_count_in_the_loss_and_not_in_the_accuracy(tmp_path, vocab, tokenizer):
   path = tmp_path / 'train.tsv'
   path.write_text('sentence\tlabel\n' + 'river\ta\n' * 3 + 'market\tb\n')
@@ -357,88 +339,6 @@ def test_train_examples_takes_the_same_few_for_every_seed(tmp_path, vocab, token
   assert len(rows(few, split='eval')) == 10 and one.fingerprint != rows().fingerprint
 
 
-def test_an_evaluation_without_the_column_of_labels_names_it(tmp_path, vocab, tokenizer, caplog):
-  caplog.set_level('INFO', 'bert_jax')
-  train = jsonl(tmp_path / 'a.jsonl', *({'sentence': x, 'label': x} for x in 'abab'))
-  rows = {'sentence': 'a', 'team': 'a'}, {'sentence': 'b', 'team': 'b'}
-  dev = jsonl(tmp_path / 'b.jsonl', *rows, {'sentence': 'a', 'label': None})
-  config = classification.resolve(finetune(vocab, train, evaluation=dev))
-  assert source_of(config, tokenizer).scored == 0
-  assert "2 without a column 'label' of labels (predicted, not scored)" in caplog.text
-  assert '1 without a label (predicted, not scored)' in caplog.text
-
-
-def test_a_wrong_separator_and_a_wrong_column_of_labels_are_told(tmp_path, vocab, tokenizer):
-  rows = [{'sentence': word, 'team': x} for word, x in zip(WORDS, ('a;b', 'b', 'a|b'))]
-  train = jsonl(
-    tmp_path / 'a.jsonl', *({**x, 'sort': None, '__index_level_0__': 3} for x in rows[:2])
-  )
-  there = "'sentence', 'team', 'sort'"  # also what is null in the first row, and no index
-  with refused(rf"all 2 records.* no label in column 'label' of {there}; name another"):
-    classification.resolve(finetune(vocab, train))
-  dev = jsonl(tmp_path / 'b.jsonl', *rows)
-  fields = SEVERAL, 'table.label_column=team'
-  config = classification.resolve(finetune(vocab, train, *fields, evaluation=dev))
-  with refused(r"'a\|b' is not in .*, or table.label_separator='\|' if it is several"):
-    source_of(config, tokenizer)
-
-
-@pytest.mark.parametrize(
-  'rows, sentence',
-  [
-    ('sentence label|a x', "single label .*'x'"),
-    ('sentence label|a a/b|a c', "'a/b' has a"),
-    (
-      'sentense label|a x|b y',
-      "no column 'sentence'.*did you.*table.text_column, .* no header[.]$",
-    ),
-  ],
-)
-def test_bad_tables_are_one_sentence(tmp_path, vocab, rows, sentence):
-  path = tmp_path / 'train.tsv'
-  path.write_text(rows.replace(' ', '\t').replace('|', '\n').replace('/', '|') + '\n')
-  with refused(sentence.replace('a/b', r'a\|b')):
-    classification.resolve(finetune(vocab, path))
-
-
-def test_faulty_rows_stop_the_run_or_are_counted_and_named(tmp_path, vocab, tokenizer, caplog):
-  path = tmp_path / 'dev.tsv'
-  path.write_bytes(b'\xef\xbb\xbfsentence\tlabel\r\nriver\t0\r\nold\t2\r\n\t1\r\nnew\r\nbad\t1\r\n')
-  with pytest.raises(InputError, match=r"dev.tsv:3: label '2' is not in the label set"):
-    classification.sources(finetune(vocab, path, task='sst2'), tokenizer)
-  caplog.set_level('INFO', 'bert_jax')
-  config = finetune(vocab, path, 'data.skip_damaged=true', task='sst2')
-  source = source_of(config, tokenizer)
-  assert [e.texts[0] for e in source.examples] == ['river', '', 'bad']
-  assert '1 row with an unknown label (skipped) (dev.tsv:3)' in caplog.text
-  assert '1 line with another number of columns (skipped)' in caplog.text and ':5)' in caplog.text
-  assert '1 empty text (kept) (dev.tsv:4)' in caplog.text
-
-
-def test_faults_are_told_of_each_file_and_once_of_a_held_out_share(
-  tmp_path, vocab, tokenizer, caplog
-):
-  long = [' '.join(WORDS[k:] + WORDS[:k]) for k in range(8)]
-  files = {'train.tsv': ['', *WORDS[:8], *long], 'dev.tsv': [*WORDS[:9], '']}
-  for name, texts in files.items():
-    rows = (f'{text}\t{i % 2}\n' for i, text in enumerate(texts))
-    (tmp_path / name).write_text('sentence\tlabel\n' + ''.join(rows))
-  caplog.set_level('INFO', 'bert_jax')
-  train = tmp_path / 'train.tsv'
-  both = finetune(vocab, train, evaluation=tmp_path / 'dev.tsv')
-  share = finetune(vocab, train, 'data.eval=', 'table.eval_share=0.45', 'task.max_length=8')
-  for config, told in (both, ['2', '11']), (share, ['2']):
-    caplog.clear()
-    config = classification.resolve(config)
-    sources = classification.sources(config, tokenizer)
-    assert re.findall(r'1 empty text \(kept\) \(\w+.tsv:(\d+)\)', caplog.text) == told
-    assert caplog.text.count('1 file,') == len(told)
-  # Long texts are cut in both parts, and both say so.
-  cut = [sum(len(x.texts[0].split()) > 6 for x in part.examples) for part in sources.values()]
-  said = re.findall(r'(train|eval): .*?(\d+) examples cut', caplog.text)
-  assert said == [('train', str(cut[0])), ('eval', str(cut[1]))] and sum(cut) == 8
-
-
 @pytest.mark.parametrize('task, none', [('sst2', -1), ('stsb', -1.0)])
 def test_a_test_set_of_tfds_has_no_labels_and_numbers_of_its_own(
   task, none, tmp_path, vocab, tokenizer
@@ -456,6 +356,70 @@ def test_a_test_set_of_tfds_has_no_labels_and_numbers_of_its_own(
   answers = source.answers(outputs)
   assert source.score(answers) == {}
   assert {a['id']: a['texts'][0] for a in answers} == {str(k): WORDS[k] for k in range(10)}
+
+
+def test_a_number_of_minus_one_is_learnt(tmp_path, vocab, tokenizer):
+  """Also of TFDS, whose test sets have it in place of all numbers."""
+  features = {'sentence1': str, 'sentence2': str, 'label': np.float32, 'idx': np.int32}
+  numbers = -1.0, 0.5, 1.0
+  rows = [
+    {'sentence1': WORDS[k], 'sentence2': WORDS[k], 'label': x, 'idx': k}
+    for k, x in enumerate(numbers)
+  ]
+  spec = tfds_set(tmp_path, features, {'train': rows, 'validation': rows}, 'glue')
+  config = finetune(vocab, spec, task='stsb', evaluation=f'{spec}:validation')
+  for split in ('train', 'eval'):
+    examples = source_of(config, tokenizer, split).examples
+    assert sorted(x.label for x in examples) == [*numbers]
+
+
+@pytest.mark.parametrize(
+  'fields', ['', 'table.long_texts=tail', 'table.pair_column=second', SEVERAL]
+)
+@pytest.mark.parametrize('few', [0, 9])
+def test_a_large_table_is_mapped_and_has_the_same_rows(
+  fields, few, tmp_path, vocab, tokenizer, monkeypatch
+):
+  """Of several labels the first that are met are not in sorted order."""
+  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
+  rng = np.random.default_rng(0)
+  labels = [*('cb' if fields == SEVERAL else 'c'), *rng.choice([*'abc'], 21)]
+  rows = [
+    {'sentence': sentence(rng), 'second': sentence(rng), 'label': x, 'id': f'r{k}'}
+    for k, x in enumerate(labels)
+  ]
+  if fields == SEVERAL:
+    rows = [x | {'label': [x['label'], 'b'][: 1 + k % 2]} for k, x in enumerate(rows)]
+  rows[5] = rows[5] | {'label': None}
+  path = tmp_path / 'train.parquet'
+  pd.DataFrame(rows).to_parquet(path)
+  own = fields, 'task.max_length=9', f'task.train_examples={few}'
+  config = classification.resolve(finetune(vocab, path, *own))
+
+  def arrays():
+    problems = Problems('train')
+    source = classification.Texts(
+      config, tokenizer, encoded.of_split(config, tokenizer, 'train', problems), problems
+    )
+    return source, [source[i] for i in range(len(source))], problems.counts
+
+  expected, rows_in_memory, counts = arrays()
+  assert not (tmp_path / 'bert_jax').exists()
+  monkeypatch.setattr(encoded, 'LARGE', 7)
+  monkeypatch.setattr(encoded, 'PART', 5)
+  for time in ('written', 'mapped', 'damaged'):
+    source, found, mapped_counts = arrays()
+    assert mapped_counts == counts and source.prior == expected.prior
+    assert source.baselines == expected.baselines and len(found) == len(rows_in_memory)
+    for one, other in zip(found, rows_in_memory):
+      assert one.keys() == other.keys()
+      for name in one:
+        np.testing.assert_array_equal(one[name], other[name], err_msg=f'{time}: {name}')
+    (ids,) = tmp_path.glob('bert_jax/examples/*/ids.bin')
+    if time == 'mapped':
+      ids.write_bytes(bytes(ids.stat().st_size))
+  pd.DataFrame(rows[::-1]).to_parquet(path)  # another table of that name
+  assert arrays()[0].fingerprint != source.fingerprint
 
 
 def test_a_run_that_says_the_same_of_all_texts_has_collapsed(tmp_path, vocab, tokenizer):
@@ -484,16 +448,6 @@ def test_a_file_without_header_may_have_one_and_may_lack_labels(tmp_path, vocab,
   assert [e.texts for e in found['eval'].examples] == [('river', 'bad'), ('good', 'old')]
 
 
-def test_data_that_is_not_named_and_labels_that_are_lists(tmp_path, vocab):
-  for task in ('sst2', 'stsb', 'mrpc'):
-    with pytest.raises(InputError, match='data.train is empty; name'):
-      classification.resolve(load(vocab, f'configs/finetune.py:task={task}'))
-  for label, kind in ((['a'], 'a list'), ({'x': 1}, 'an object')):
-    path = jsonl(tmp_path / 'train.jsonl', {'sentence': 'old', 'label': label})
-    with pytest.raises(InputError, match=f'is {kind}; set table.multi_label=true'):
-      classification.resolve(finetune(vocab, path))
-
-
 def of_cells(tmp_path, vocab, tokenizer, cells, *more, name='train.csv', mark=','):
   """(labels in training, labels in evaluation, label set) of a table of texts and these cells."""
   rows = [f'"text {i}"{mark}"{cell}"' for i, cell in enumerate(cells)]
@@ -508,8 +462,8 @@ def of_cells(tmp_path, vocab, tokenizer, cells, *more, name='train.csv', mark=',
   'cells, more, labels, learnt',
   [
     ('yes - no  yes', '', ('no', 'yes'), '0 2 4'),  # SNLI's dash, and nothing
-    ('0 2 -1 1 2', '', ('0', '1', '2'), '0 1 3 4'),  # a data set of Hugging Face
-    ('0.0 2.0 -1.0 1.0 -1', '', ('0', '1', '2'), '0 1 3'),  # by pandas
+    ('0 2 -1 1 2', '', ('-1', '0', '1', '2'), '0 1 2 3 4'),  # a scale is learnt whole
+    ('0 2 -1 1 -1.0', 'table.labels=0,1,2', ('0', '1', '2'), '0 1 3'),  # Hugging Face's SNLI
     ('2.0 1.5  2.0', '', ('1.5', '2.0'), '0 1 3'),
     ('0 -1 1 1', '', ('-1', '0', '1'), '0 1 2 3'),  # sentiments
     ('+ -1 -1.0 +', '', ('+', '-1', '-1.0'), '0 1 2 3'),
@@ -524,8 +478,7 @@ def test_a_row_without_a_label_is_not_learnt_and_not_scored(
   caplog.set_level('INFO', 'bert_jax')
   cells = cells.split(' ')
   train, held, found = of_cells(tmp_path, vocab, tokenizer, cells, more)
-  names = [x if x in found else x.removesuffix('.0') for x in cells]
-  known = [(x,) if SEVERAL in more else x for x in names]
+  known = [(x,) if SEVERAL in more else x for x in cells]
   known = [x if str(i) in learnt.split() else None for i, x in enumerate(known)]
   assert (found, held) == (labels, known) and train == [x for x in known if x]
   for what in ('left out of training', 'predicted, not scored'):
@@ -535,37 +488,10 @@ def test_a_row_without_a_label_is_not_learnt_and_not_scored(
 DAYS = pd.to_datetime(['2026-01-02', '2026-01-03', '2026-01-02'])
 
 
-@pytest.mark.parametrize('column', [[True, False, True], [1, -1, 0], [3, 21, 3], DAYS])
-@pytest.mark.parametrize('several', ['', SEVERAL])
-def test_labels_of_a_dataframe_are_those_of_its_csv(tmp_path, vocab, tokenizer, column, several):
-  """Where one has no label, pandas writes 1.0 for 1."""
-  table = pd.DataFrame({'sentence': WORDS[:3], 'label': column})
-  table.to_parquet(tmp_path / 'train.parquet')
-  table.loc[3] = [WORDS[3], None]
-  table.to_csv(tmp_path / 'eval.csv', index=False)
-  config = finetune(
-    vocab, tmp_path / 'train.parquet', *several.split(), evaluation=tmp_path / 'eval.csv'
-  )
-  found = classification.sources(classification.resolve(config), tokenizer)
-  train, held = ([x.label for x in found[split].examples] for split in ('train', 'eval'))
-  assert held == [*train, () if several else None] and len({*train}) == len({*column})
-  table.to_parquet(tmp_path / 'null.parquet')  # where a null is what an empty cell is
-  config.data.eval = str(tmp_path / 'null.parquet')
-  found = classification.sources(classification.resolve(config), tokenizer, ['eval'])['eval']
-  assert [x.label for x in found.examples] == held
-
-
-def test_a_day_is_the_label_of_its_midnight_where_the_labels_say_so():
-  days = ['2026-01-02 00:00:00', '2026-01-03']
-  given = ConfigDict({'labels': days, 'multi_label': False, 'regression': False})
-  cells = '2026-01-02', '2026-01-03 00:00:00', days[0]
-  assert [label_sets.label_of(cell, given) for cell in cells] == [*days, days[0]]
-  with pytest.raises(Unusable, match='not in the label set'):
-    label_sets.label_of('2026-01-03 12:00:00', given)
-
-
 @pytest.mark.parametrize('form', ['cells', 'lists'])
-@pytest.mark.parametrize('given, none', [('', '-'), ('table.labels=0,1,2', '-'), ('', '-1')])
+@pytest.mark.parametrize(
+  'given, none', [('', '-'), ('table.labels=0,1,2', '-'), ('table.labels=0,1,2', '-1')]
+)
 def test_several_labels_or_the_sign_that_there_are_none(
   tmp_path, vocab, tokenizer, form, given, none
 ):
@@ -579,35 +505,6 @@ def test_several_labels_or_the_sign_that_there_are_none(
   learnt = [('0', '1'), ('2',), (), ('0', '2')]
   assert [x.label for x in found['train'].examples] == learnt
   assert [x.label for x in found['eval'].examples] == [*learnt[:2], None, *learnt[2:]]
-
-
-@pytest.mark.parametrize('cells', ['0 1 -1 1', '0.0 1.0 -1.0 1.0'])
-def test_a_minus_one_beside_two_labels_is_named(tmp_path, vocab, tokenizer, cells):
-  of_cells(tmp_path, vocab, tokenizer, cells.split())
-  config = classification.resolve(finetune(vocab, tmp_path / 'train.csv'))
-  said = classification.label_sets.remarks(config, classification.sources(config, tokenizer))
-  assert 'a class of its own: -1; if it is none, table.labels=0,1.' in said
-
-
-@pytest.mark.parametrize(
-  'cells, alike',
-  [
-    ('spam ham Ham', "'Ham|ham'"),
-    ('1 0 1.0 2 0.0', "'0|0.0', '1|1.0'"),  # two files of pandas, of which one had a gap
-    ('caf\xe9 cafe\u0301 tea', "'cafe\u0301|caf\xe9'"),
-    ('tea te\u200ba', "'tea|te\\u200ba'"),
-    ('1 -1 2', ''),
-  ],
-)
-def test_labels_that_look_alike_are_named(tmp_path, vocab, tokenizer, cells, alike):
-  of_cells(tmp_path, vocab, tokenizer, cells.split())
-  config = classification.resolve(finetune(vocab, tmp_path / 'train.csv'))
-  said = remarks.about_labels(config)
-  assert (f'look alike: {alike}; if each' in said[0]) if alike else not said
-  assert ('Ham' in alike) == ('(or, in a table, table.labels="Ham|ham,..").' in str(said))
-  found = classification.sources(config, tokenizer)
-  task = TASKS['classification']
-  assert {*said} <= {*task.remarks(config, tokenizer, found)}
 
 
 @pytest.mark.parametrize(
@@ -626,50 +523,6 @@ def test_blanks_go_and_lists_are_those_that_pandas_prints(
   tmp_path, vocab, tokenizer, cells, more, labels, train
 ):
   assert of_cells(tmp_path, vocab, tokenizer, cells, more) == (train, train, labels)
-
-
-def test_a_label_that_programs_write_for_nothing_is_named(tmp_path, vocab, tokenizer):
-  *_, labels = of_cells(tmp_path, vocab, tokenizer, ['a', 'NaN', 'b', 'null', 'NaN'])
-  assert labels == ('NaN', 'a', 'b', 'null')
-  config = classification.resolve(finetune(vocab, tmp_path / 'train.csv'))
-  said = classification.label_sets.remarks(config, classification.sources(config, tokenizer))
-  assert 'a class of its own: NaN and null; if it is none, table.labels=a,b.' in said
-  train, held, _ = of_cells(tmp_path, vocab, tokenizer, ['2.5', 'NaN', '<NA>', '7'], REGRESSION)
-  assert train == [2.5, 7] and held == [2.5, None, None, 7]
-
-
-def test_vectors_of_zeros_and_ones_are_named(tmp_path, vocab, tokenizer):
-  for cells, odd in ((['[0, 1, 1]', '[1, 0, 0]'], True), (['[0, 1]', '[2]'], False)):
-    *_, labels = of_cells(tmp_path, vocab, tokenizer, cells, SEVERAL)
-    config = classification.resolve(finetune(vocab, tmp_path / 'train.csv', SEVERAL))
-    said = classification.label_sets.remarks(config, classification.sources(config, tokenizer))
-    assert any('the labels are 0 and 1 alone; of a vector such as' in x for x in said) == odd
-
-
-def test_several_labels_between_blanks_are_named(tmp_path, vocab, tokenizer):
-  cells = ['bill tech', 'bill', 'tech', 'bill tech', 'not now']
-  *_, labels = of_cells(tmp_path, vocab, tokenizer, cells, SEVERAL)
-  assert labels == ('bill', 'bill tech', 'not now', 'tech')
-  config = finetune(vocab, tmp_path / 'train.csv', SEVERAL)
-  for separator, odd in (('', True), (' ', False)):
-    config.table.label_separator = separator
-    found = classification.resolve(config)
-    said = classification.label_sets.remarks(found, classification.sources(found, tokenizer))
-    named = "labels that are several in one: 'bill tech'; table.label_separator="
-    assert any(x.startswith(named) for x in said) == odd
-  assert found.table.labels == ('bill', 'not', 'now', 'tech')
-
-
-@pytest.mark.parametrize('mark', [',', ';', '|'])
-def test_what_stands_between_labels_is_seen(tmp_path, vocab, tokenizer, mark):
-  cells = f'a{mark} b', 'c', '', f'b{mark}c', '["a"]', f'a{mark}c{mark}b'
-  rows = ({'sentence': f'text {i}', 'label': x} for i, x in enumerate(cells))
-  path = jsonl(tmp_path / 'train.jsonl', *rows)
-  config = classification.resolve(finetune(vocab, path, SEVERAL, 'table.labels=a,b,c'))
-  found = [e.label for e in source_of(config, tokenizer).examples]
-  assert found == [('a', 'b'), ('c',), (), ('b', 'c'), ('a',), ('a', 'c', 'b')]
-  # What the training data has holds for data without any.
-  assert config.table.label_separator == ('' if mark == ',' else mark)
 
 
 COMMA, POINTS = '1 number with a decimal comma (train.csv:2)', ' with points between'
@@ -740,13 +593,6 @@ def test_training_data_tells_how_all_numbers_are_read(
   assert read('eval') == expected
   if train == ['7', '1.234']:
     assert read('train') == [7, 1234]  # both are read alike
-
-
-def test_a_faulty_row_of_numbers_does_not_hide_the_rows_before_it(tmp_path, vocab):
-  (tmp_path / 'a.csv').write_text('sentence,label\na,1.5\nb,2\nc,3,5\n')
-  config = finetune(vocab, tmp_path / 'a.csv', REGRESSION)
-  with pytest.raises(InputError, match=r'a.csv:4: 3 columns .*\(data.skip_damaged=true leaves'):
-    list(classification_reading.read(config, 'train', Problems.of(config, 'train')))
 
 
 def test_the_embedded_task_keeps_what_pretraining_holds_out(tmp_path, monkeypatch):

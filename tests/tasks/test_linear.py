@@ -35,8 +35,7 @@ def config_of(tmp_path, vocab, train, evaluation, *more):
 
 
 def scores_of(config, tokenizer):
-  sources = classification.sources(config, tokenizer)
-  return linear.svm_scores(config, sources['train'], sources['eval'])
+  return linear.metrics(config, tokenizer)
 
 
 # Each word of the tables is one piece of their vocabulary.

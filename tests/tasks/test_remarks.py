@@ -9,7 +9,7 @@ from small_tables import WORDS
 from bert_jax import config as c
 from bert_jax.errors import InputError
 from bert_jax.run import initialization, inputs, setup
-from bert_jax.tasks import TASKS, remarks
+from bert_jax.tasks import TASKS
 from bert_jax.tokenizers import run_tokenizer
 from bert_jax.tools.prepare import __main__ as prepare
 from bert_jax.train import train
@@ -71,110 +71,6 @@ def test_german_in_english_settings(shared, tmp_path):
   assert cut.startswith('a word is 2.0 pieces on average') and 'tokenizer.path' in cut
 
 
-def test_german_examples_in_english_settings(shared, tmp_path):
-  """Fine-tuning data is looked at as text is; English says nothing."""
-  for language in ('deu', 'eng'):
-    texts = ntrex(shared, tmp_path, language).read_text().split('\n')[:400]
-    rows = (f'{text}\t{i % 2}' for i, text in enumerate(x for x in texts if x))
-    path = tmp_path / f'{language}.tsv'
-    path.write_text('sentence\tlabel\n' + '\n'.join(rows) + '\n')
-    settings = f'data.train={path}', *vocabulary(shared, 'uncased'), 'data.seq_length=256'
-    if language == 'eng':
-      assert not remarks_on('configs/finetune.py:task=table', *settings)
-      continue
-    for more, keep, another in (
-      ((), 'set tokenizer.do_lower_case=false, with a cased vocabulary', 'tokenizer.path'),
-      (('init_from=W',), 'start from a cased model (init_from)', 'of this language (init_from)'),
-    ):
-      lost, cut = remarks_on('configs/finetune.py:task=table', *settings, *more)
-      assert '% of the words lose their accents by lower-casing (' in lost
-      assert lost.endswith(f'; if they matter, {keep}.')
-      assert cut.startswith('a word is ') and another in cut
-
-
-def test_labels_are_counted_and_rare_ones_are_named(vocab, tmp_path, caplog):
-  caplog.set_level(logging.INFO, 'bert_jax')
-  path = tmp_path / 'a.tsv'
-  settings = f'data.train={path}', f'tokenizer.path={vocab}', 'model.vocab_size=15'
-
-  def about(labels, *more):
-    rows = (f'{WORDS[i % 10]} {WORDS[i // 10]}\t{label}\n' for i, label in enumerate(labels))
-    path.write_text('sentence\tlabel\n' + ''.join(rows))
-    return remarks_on('configs/finetune.py', *settings, *more)
-
-  assert about('b' * 40 + 'aaac', 'table.eval_share=0.1') == [
-    "labels with one example or none in training: 'c'; give more examples, or put them under "
-    'another label.',
-    "labels that no example of the held-out data has: 'a'; raise table.eval_share.",
-  ]
-  assert "labels: 'b' 37, 'a' 3, 'c' 1" in caplog.messages
-  assert about([f'{k % 12}.5' for k in range(48)]) == [
-    'all 12 labels are numbers and are taken as classes; table.regression=true learns them as '
-    'numbers.'
-  ]
-  halves = [f'{k}.5' for k in (*range(30), *[7] * 9)]
-  assert len(about(halves)) == 1, 'not that most are rare'
-  with pytest.raises(InputError, match='none but the only texts of 3 labels, .*regression=true'):
-    about([f'{k}.5' for k in range(10)], 'table.eval_share=0.3')
-  assert about([*[str(k % 13) for k in range(65)], '13'])[1] == (
-    "labels with one example or none in training: '13'; give more examples, or put them under "
-    'another label.'
-  )
-  assert any(
-    x.startswith("labels: '0.5' 4, ") and x.endswith(' and 2 more') for x in caplog.messages
-  )
-  assert about([f'{k}.5' for k in range(7)])[0].startswith('all 7 labels are numbers')
-  path.write_text('sentence\tlabel\n1,5\ta\n\tb\n0.25\tb\n3\ta\n')
-  wrong, *_ = remarks_on('configs/finetune.py', *settings)
-  assert wrong == "all texts are numbers, such as '1,5'; name another column."
-  with pytest.raises(InputError, match="label_column name 'label', 'label'; name different"):
-    c.load('configs/finetune.py', ['--config.table.text_column=label'])
-  assert about(['a', 'b', 'a; b', 'b', 'a, c', 'a; b', 'a', 'a, c']) == [
-    "classes that are several labels in one: 'a; b'; table.multi_label=true learns each by itself."
-  ]
-  texts = [f'I was sent {k} of {k + 2}.' for k in range(33)]
-  for once, many in (
-    ('33 of the labels of 33', texts),
-    ('31 of the labels of 37', texts + texts[:2] * 2),
-    ('11 of the labels of 11', [f'{k},5' for k in range(11)]),
-  ):
-    with pytest.raises(InputError, match=f"column 'label': {once} texts .*, or table.labels"):
-      about(many, 'table.label_column=label')
-  assert about([*texts[:30], *[texts[30]] * 8]), '30 of 38 are not too many'
-  assert about('12345' * 4, 'table.regression=true') == about('1234' * 4) == []
-  assert about(['a,b', 'b', '', 'a,b'], 'table.multi_label=true') == []
-  assert "labels: 'b' 3, 'a' 2" in caplog.messages
-  assert '1 with none of the labels (kept) (a.tsv:4)' in caplog.text
-
-
-def test_that_many_texts_are_cut_is_told_with_the_field_that_reads_more(vocab, tmp_path):
-  path = tmp_path / 'a.tsv'
-  settings = f'data.train={path}', f'tokenizer.path={vocab}', 'model.vocab_size=15'
-
-  def about(long, *more):
-    texts = (f'{WORDS[k % 10]} ' * (9 if k < long else 1) + f'\t{"ab"[k % 2]}\n' for k in range(40))
-    path.write_text('sentence\tlabel\n' + ''.join(texts))
-    return remarks_on('configs/finetune.py', *settings, *more)
-
-  cut = 'of the texts are cut at 10 tokens; if that matters, raise'
-  windows = 'table.long_texts=windows'
-  assert about(2, 'data.seq_length=10') == about(9) == []
-  assert about(3, 'data.seq_length=10') == [f'8% {cut} data.seq_length, or set {windows}.']
-  assert about(20, 'task.max_length=10') == [f'50% {cut} task.max_length, or set {windows}.']
-  assert about(20, 'task.max_length=10', windows) == []
-
-
-def test_it_is_said_that_weights_begin_random(vocab, tmp_path, caplog):
-  caplog.set_level(logging.INFO, 'bert_jax')
-  (tmp_path / 'a.tsv').write_text('sentence\tlabel\nold\ta\nriver\tb\n')
-  paths = f'--config.data.train={tmp_path / "a.tsv"}', f'--config.tokenizer.path={vocab}'
-  config = c.load(
-    'configs/finetune.py:task=table,size=tiny', [*paths, '--config.model.vocab_size=15']
-  )
-  inputs.read_inputs(config, tmp_path / 'W')
-  assert 'init_from is empty: the model begins with random weights' in caplog.messages
-
-
 def test_the_best_of_errors_is_the_lowest(vocab, tmp_path, monkeypatch):
   """A run that began otherwise goes on, as its config cannot change."""
   (tmp_path / 'a.tsv').write_text('sentence\tlabel\nold\t1\nriver\t4\n')
@@ -197,16 +93,6 @@ def test_the_best_of_errors_is_the_lowest(vocab, tmp_path, monkeypatch):
   inputs.read_inputs(config, tmp_path / 'W')
 
 
-def test_scripts_that_a_vocabulary_lacks(shared, tmp_path):
-  """Each language is named, the worst first; one that fits is not."""
-  parts = {name: ntrex(shared, tmp_path, name) for name in ('eng', 'rus', 'heb')}
-  train = ','.join(f'{name}={path}' for name, path in parts.items())
-  found = said(f'data.train={train}', *vocabulary(shared, 'uncased'), 'data.seq_length=128')
-  (single,) = (x for x in found if 'single characters' in x)
-  assert single.startswith('heb 98%, rus 76% of the words are cut into single characters')
-  assert not any('eng' in sentence for sentence in found)
-
-
 def varied(text, number):
   """The text with the case of some letters changed: equal texts would stay in one split."""
   bits = f'{number:012b}'
@@ -219,6 +105,58 @@ def prose(path, documents=40, text=SENTENCES):
   texts = [varied(' '.join([text] * 4), number) for number in range(documents)]
   path.write_text('\n\n'.join(texts) + '\n')
   return path
+
+
+@pytest.fixture
+def about(vocab, tmp_path):
+  """The sentences about texts and labels: about({split: [(text, label), ..]}, field, ..)."""
+
+  def remarks_on_table(splits, *fields):
+    given = [f'tokenizer.path={vocab}', 'model.vocab_size=15', *fields]
+    for split, rows in splits.items():
+      path = tmp_path / f'{split}.tsv'
+      path.write_text('sentence\tlabel\n' + ''.join(f'{x}\t{y}\n' for x, y in rows))
+      given.append(f'data.{split}={path}')
+    return remarks_on('configs/finetune.py', *given)
+
+  return remarks_on_table
+
+
+PAIRS = [(f'{WORDS[i % 10]} {WORDS[i // 10]}', i) for i in range(60)]
+
+
+@pytest.mark.parametrize(
+  'labels, fields, number',
+  [('12345', '', 5), ('1234', '', 0), ('12345', 'table.regression=true', 0), ('1234a', '', 0)],
+)
+def test_labels_that_are_numbers(about, labels, fields, number):
+  found = about({'train': [(text, labels[i % len(labels)]) for text, i in PAIRS]}, *fields.split())
+  assert [x[:16] for x in found] == [f'all {number} labels are'[:16]] * bool(number)
+
+
+@pytest.mark.parametrize(
+  'cut, fields, share, field',
+  [
+    (2, 'data.seq_length=10', 0, ''),
+    (3, 'data.seq_length=10', 8, 'data.seq_length'),
+    (20, 'task.max_length=10', 50, 'task.max_length'),
+    (20, 'task.max_length=10 table.long_texts=windows', 0, ''),
+  ],
+)
+def test_that_many_texts_are_cut(about, cut, fields, share, field):
+  rows = [(f'{WORDS[k % 10]} ' * (9 if k < cut else 1), 'ab'[k % 2]) for k in range(40)]
+  found = about({'train': rows}, *fields.split())
+  assert len(found) == bool(share)
+  assert not share or (found[0].startswith(f'{share}% of the texts') and field in found[0])
+
+
+@pytest.mark.parametrize('known, share', [(1, 0), (2, 10)])
+def test_evaluated_texts_that_are_trained_on(about, known, share):
+  """Of 20 or 21 others."""
+  labelled = [(text, i % 2) for text, i in PAIRS]
+  evaluated = [*labelled[39:40] * known, *labelled[40:]]
+  found = [x for x in about({'train': labelled[:40], 'eval': evaluated}) if 'evaluated' in x]
+  assert len(found) == bool(share) and all(x.startswith('9% of the evaluated') for x in found)
 
 
 def test_pieces_that_are_unknown_are_named(tmp_path):
@@ -255,25 +193,6 @@ def test_lines_that_are_no_sentences(tmp_path, caplog, wrapped, form):
   assert f'--format {form} makes sentences of them' in caplog.text
 
 
-def test_evaluated_texts_that_are_trained_on_are_counted(vocab, tmp_path, monkeypatch):
-  texts = [f'{WORDS[i % 10]} {WORDS[i // 10]}' for i in range(60)]
-
-  def about(evaluated):
-    for name, chosen in (('a', texts[:40]), ('b', evaluated)):
-      rows = (f'{text}\t{i % 2}\n' for i, text in enumerate(chosen))
-      (tmp_path / f'{name}.tsv').write_text('sentence\tlabel\n' + ''.join(rows))
-    paths = [f'data.{x}={tmp_path / y}.tsv' for x, y in (('train', 'a'), ('eval', 'b'))]
-    given = *paths, f'tokenizer.path={vocab}', 'model.vocab_size=15'
-    return [x for x in remarks_on('configs/finetune.py', *given) if 'evaluated' in x]
-
-  assert about(texts[40:]) == about(texts[39:]) == []  # 1 of 21
-  (both,) = about([texts[38], texts[39], texts[39], *texts[40:]])
-  assert both.startswith('3 of 23 evaluated texts are in the training data, too, ')
-  monkeypatch.setattr(remarks, 'COMPARED', 30)  # of 40
-  (some,) = about([texts[38], texts[39], texts[39], *texts[40:]])
-  assert some == f'at least {both}'
-
-
 def test_answers_to_rank_may_be_those_of_the_training_data(vocab, tmp_path):
   texts, answers = [f'{x} {y}' for x in WORDS[:6] for y in WORDS[:10]], WORDS[6:10]
   for name, chosen in (('a', texts[:43]), ('b', texts[43:])):
@@ -282,13 +201,6 @@ def test_answers_to_rank_may_be_those_of_the_training_data(vocab, tmp_path):
   paths = [f'data.{x}={tmp_path / y}.tsv' for x, y in (('train', 'a'), ('eval', 'b'))]
   given = *paths, f'tokenizer.path={vocab}', 'model.vocab_size=15'
   assert not [x for x in remarks_on('configs/contrastive.py', *given) if 'evaluated' in x]
-
-
-def test_a_vocabulary_that_the_text_cannot_fill(tmp_path, corpus_file):
-  (unused,) = said(f'data.train={corpus_file}', 'model.vocab_size=4000')
-  number = int(unused.split('model.vocab_size=')[1].split()[0])
-  assert unused.startswith(f'the text gives {number} pieces of 4000')
-  assert not said(f'data.train={corpus_file}', f'model.vocab_size={number}')
 
 
 def test_it_is_said_once_in_one_block_before_the_steps_are_compiled(tmp_path, caplog, monkeypatch):

@@ -13,6 +13,7 @@ from bert_jax.tasks.classification import label_sets, linear, task
 from bert_jax.tasks.classification.reading import Example
 from bert_jax.tasks.classification.task import Texts
 from bert_jax.tasks.record import Card, Head, PlainBaseline, Prediction, Released
+from bert_jax.text.values import finite_number
 from bert_jax.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
@@ -29,13 +30,10 @@ FIELDS = affecting({'rows'}, {
     'the label set, in order (a|b: spelt a or b); empty: as in training data, sorted', allowed=str),
   'table.regression': Field(False, 'labels are numbers: squared and absolute error, correlation'),
   'table.multi_label': Field(False, 'a text has any number of labels, see table.label_separator'),
-  'table.label_separator': Field('',
-    'stands between the labels of a text; empty: `,`, `;` or `|`, as in training data'),
+  'table.label_separator': Field(',', 'stands between the labels of a text'),
   'table.eval_share': Field(0.0,
-    'share of data.train to evaluate on without data.eval; 0: none', allowed='[0, 1)',
-    affects={'rows'}),
-  'table.every_label_trained': Field(True,
-    'table.eval_share leaves in training a text of each label',
+    'share of data.train to evaluate on without data.eval, but the only text of a label; 0: none',
+    allowed='[0, 1)',
     affects={'rows'}),
   'table.prior': labelled.prior_field('share of each label, or mean and scale of numbers'),
   'table.ends': Field(True,
@@ -54,8 +52,6 @@ FIELDS = affecting({'rows'}, {
     'of the loss of a causal language model on the texts, beside the loss of labels (GPT: 0.5)',
     allowed='[0, inf)'),
 }  # fmt: skip
-
-CUT = 0.05  # the share of the texts that may be cut without a remark
 
 # {table.pooling: what a released model calls it, see convert/families/record.py}.
 POOLED = {'cls': 'cls', 'pooled_mean': 'mean', 'late_mean': 'late'}
@@ -130,19 +126,16 @@ def stand_in(config: ConfigDict) -> ConfigDict:
 
 
 def remarks_on(config: ConfigDict, tokenizer: Tokenizer, sources: Mapping[str, Any]) -> list[str]:
-  out = remarks.about_examples(config, tokenizer, task.texts(config), sources)
-  return out + label_sets.remarks(config, sources) + about_cuts(config, sources['train'])
-
-
-def about_cuts(config: ConfigDict, train: Any) -> list[str]:
-  """A remark if more than a few of the training texts are not read whole."""
-  if train.cut <= CUT * train.size:
-    return []
-  field = 'task.max_length' if config.task.max_length else 'data.seq_length'
-  in_windows = isinstance(train, Texts) and not config.table.pair_column
-  windows = ', or set table.long_texts=windows' * in_windows
-  fault = f'{train.cut / train.size:.0%} of the texts are cut at {labelled.limit(config)} tokens'
-  return [f'{fault}; if that matters, raise {field}{windows}.']
+  table, train = config.table, sources['train']
+  longer = 'raise task.max_length' if config.task.max_length else 'raise data.seq_length'
+  if isinstance(train, Texts) and not table.pair_column:
+    longer += ', or set table.long_texts=windows'
+  out = remarks.about_examples(config, tokenizer, sources)
+  out += remarks.about('cut', train.cut / max(1, train.size), longer)
+  if all(finite_number(label) is not None for label in table.labels):
+    as_numbers = 'table.regression=true learns them as numbers'
+    out += remarks.about('numbers', len(table.labels), as_numbers)
+  return out
 
 
 def card(config: ConfigDict) -> Card:
@@ -232,7 +225,7 @@ CLASSIFICATION = labelled.family(
   problem=problem,
   pooled=lambda config: POOLED.get(config.table.pooling, 'cls'),
   stand_in=stand_in,
-  training_fields=('table.eval_share', 'table.every_label_trained'),
+  training_fields=('table.eval_share',),
   cuts=lambda config: 'left' if config.table.long_texts == 'tail' else 'right',
   card=card,
   plain_baseline=PlainBaseline('TF-IDF + linear SVM', BASELINE_FIELDS, linear.metrics),

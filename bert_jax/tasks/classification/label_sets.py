@@ -1,8 +1,6 @@
-"""The labels of a classification: their cells, the label set, remarks on them, and baselines."""
+"""The labels of a classification: their cells, the label set, baselines and priors."""
 
-import contextlib
 import math
-import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -11,82 +9,78 @@ from ml_collections import ConfigDict
 
 from bert_jax.errors import InputError, listed, quoted
 from bert_jax.metrics import Level, LossLevel
-from bert_jax.tasks.faulty_records import NO_LABEL, NULLS, Unusable, is_empty
-from bert_jax.tasks.labelled import NAMED, always, entropy, f1_of_all, log_labels, shares
-from bert_jax.text.values import decimal_number, finite_number, printed_value
+from bert_jax.tasks.faulty_records import Unusable, is_empty, says_no_label
+from bert_jax.tasks.labelled import always, entropy, f1_of_all, log_labels, shares
+from bert_jax.text.values import NotJson, decimal_number, printed_value
 
 MOST_LABELS = 1000  # more are probably numbers or texts
-MOST_ONCE = 0.8  # share of the labels given; if more occur once, so are these
 UNKNOWN = 'rows with an unknown label'  # a kind of fault
-SEPARATORS = ',;|'  # what may stand between the labels of a text
-WHOLE = re.compile(r'^(-?\d+)\.0$')
-MIDNIGHT = ' 00:00:00'
-MAY_DIFFER = re.compile(  # in how pandas writes it
-  rf'(true|false|-?\d+(\.0)?|\d+-\d\d-\d\d({MIDNIGHT})?)$', re.IGNORECASE
-)
-NUMBERS = 5  # if at least so many labels are all numbers, they may be quantities
 
 
-def label_of(cell: str, table: ConfigDict, delimiter: str = '', commas: bool = False) -> Any:
-  """The label in a cell, as in an Example; None for nothing, SNLI's `-` or the -1 of test sets, if
-  these are no labels. Unusable if it can be none. delimiter, commas: see values.decimal_number."""
-  known = {s: name.split('|')[0] for name in table.labels for s in name.split('|')}
-  cell = _spelt(cell if cell in known else cell.strip(), known)
-  none = {*NO_LABEL, *[cell] * (cell.lower() in NULLS)} - known.keys() if known else {'', '-'}
-  if table.multi_label:
-    labels = [_spelt(x, known) for x in _labels_of(cell, table.label_separator or ',')]
-    if labels and none.issuperset(labels):
+class LabelReader:
+  """Reads the labels in the cells of a table, whose fields are `table`. commas: whether numbers
+  have decimal commas, see values.decimal_number."""
+
+  def __init__(self, table: ConfigDict, commas: bool = False):
+    self.table, self.commas = table, commas
+    self.names = {x: label.split('|')[0] for label in table.labels for x in label.split('|')}
+
+  def label(self, cell: str, delimiter: str = '') -> Any:
+    """The label in a cell, as in an Example; None: it says that there is none. Unusable if it is no
+    label. delimiter: what stands between the cells of its row."""
+    if cell not in self.names:
+      cell = cell.strip()
+    if self.table.multi_label:
+      labels = self._several(cell)
+      if labels and all(map(self._says_none, labels)):
+        return None
+      return tuple(map(self._checked, labels))
+    if self._says_none(cell):
       return None
-    return tuple(_checked(name, known, table) for name in labels)
-  if cell in none or (table.regression and is_empty(cell)):
-    return None
-  if table.regression:
-    if (number := decimal_number(cell, delimiter, commas)[0]) is None:
+    if not self.table.regression:
+      return self._checked(cell)
+    number, _ = decimal_number(cell, delimiter, self.commas)
+    if number is None:
       raise Unusable(f'label {quoted(cell)} is not a number; table.regression wants one', UNKNOWN)
     return number
-  if not known and (what := {'[]': 'a list', '{}': 'an object'}.get(cell[0] + cell[-1])):
-    raise Unusable(f'label {quoted(cell)} is {what}; set table.multi_label=true', UNKNOWN)
-  return _checked(cell, known, table)
 
+  def _says_none(self, cell):
+    """Whether a cell says that there is no label. Nothing and SNLI's dash do; beside a label set so
+    do the -1 of test sets and what programs write for no value, unless they are labels."""
+    if self.table.regression:
+      return is_empty(cell)
+    if self.names:
+      return cell not in self.names and says_no_label(cell)
+    return cell in ('', '-')
 
-def _spelt(label, known):
-  """A label as the label set spells it. Into CSV pandas writes True where JSON and our tables in
-  memory have true, 1.0 for 1 in a column with empty cells, and a midnight beside other times."""
-  if label in known or not MAY_DIFFER.match(label):
-    return label
-  bare = lambda x: WHOLE.sub(r'\1', x.removesuffix(MIDNIGHT))
-  plain = lambda x: x.lower() if x.lower() in ('true', 'false') else bare(x)
-  alike = [x for x in known if plain(x) == plain(label)]
-  return alike[0] if len(alike) == 1 else label
+  def _checked(self, cell):
+    """The first spelling of a label; Unusable if it is not in the label set."""
+    if cell in self.names:
+      return self.names[cell]
+    if self.names:
+      raise Unusable(
+        f'label {quoted(cell)} is not in the label set {listed(self.table.labels)}; mend the row '
+        'or set table.labels (of several labels in a cell: table.label_separator)',
+        UNKNOWN,
+      )
+    if cell[0] + cell[-1] in ('[]', '{}'):
+      raise Unusable(f'label {quoted(cell)} is a list; set table.multi_label=true', UNKNOWN)
+    return cell
 
-
-def _checked(label, known, table):
-  """The first spelling of a label; Unusable if it is not in the label set."""
-  if known and label not in known:
-    fault, advice = f'label {quoted(label)} is not in the label set {listed(table.labels)}', ''
-    if table.multi_label and (mark := next((x for x in SEPARATORS if x in label), '')):
-      advice = f', or table.label_separator={mark!r} if it is several'
-    raise Unusable(f'{fault}; mend the row or set table.labels{advice}', UNKNOWN)
-  return known.get(label, label)
-
-
-def _labels_of(cell, separator):
-  """The labels of a text that may have several, from a list or between separators."""
-  with contextlib.suppress(ValueError):
-    labels = printed_value(cell) if cell[:1] in ('[', '{') else cell.split(separator)
-    if isinstance(labels, list) and all(isinstance(part, str | int) for part in labels):
-      return tuple(name for part in labels if (name := str(part).strip()))
-  fault = f'label {quoted(cell)} is no list of labels; write ["a", "b"] or a{separator}b'
-  raise Unusable(fault, UNKNOWN)
-
-
-def no_labels(found: Collection[str]) -> set[str]:
-  """Which of the labels found in training data say that there is none: -1 beside 0, 1, 2, .., as
-  data sets of Hugging Face write it. Beside 0 and 1 alone it may be a sentiment."""
-  others = {finite_number(label) for label in found} - {-1.0}
-  if len(others) < 3 or others != {*range(len(others))}:
-    return set()
-  return {label for label in found if finite_number(label) == -1}
+  def _several(self, cell):
+    """The labels in a cell that may hold several, in a list or between separators."""
+    separator = self.table.label_separator
+    labels: Any = cell.split(separator)
+    if cell[:1] in ('[', '{'):
+      try:
+        labels = printed_value(cell)
+      except NotJson:
+        labels = None
+    if not isinstance(labels, list) or not all(isinstance(x, str | int) for x in labels):
+      raise Unusable(
+        f'label {quoted(cell)} is no list of labels; write ["a", "b"] or a{separator}b', UNKNOWN
+      )
+    return tuple(str(x).strip() for x in labels if str(x).strip())
 
 
 def names(labels: Sequence[str]) -> tuple[str, ...]:
@@ -100,34 +94,25 @@ def class_weights(table: ConfigDict) -> tuple[float, ...]:
   return tuple(float(weights.get(x, 1.0)) for x in names(table.labels)) if weights else ()
 
 
-def numbers_whole(found: Mapping[str, int]) -> Mapping[str, int]:
-  """The labels found in training data, {label: how often}; if all are like 1.0, as pandas holds a
-  column of whole numbers that has gaps, without the .0."""
-  if not all(map(WHOLE.match, found)):
-    return found
-  return {WHOLE.sub(r'\1', label): number for label, number in found.items()}
-
-
-def label_set(table: ConfigDict, found: Mapping[str, int]) -> tuple[str, ...]:
-  """The label set of training data: the labels found in it, sorted. found: how often each is."""
-  labels = tuple(sorted(found))
+def label_set(table: ConfigDict, labels: Collection[str]) -> tuple[str, ...]:
+  """The label set of training data with these labels: sorted. InputError if it can be none."""
   if len(labels) < 2:
-    needs = 'classification needs two at least (for numbers set table.regression=true)'
-    raise InputError(f'the training data has the single label {listed(labels)}; {needs}.')
+    raise InputError(
+      f'the training data has the single label {listed(labels)}; classification needs two at least '
+      '(for numbers set table.regression=true).'
+    )
   if len(labels) > MOST_LABELS:
-    fault = f'column {table.label_column!r} holds {len(labels)} labels: {listed(labels, 3)}'
-    raise InputError(f'{fault}; name another table.label_column or set table.regression=true.')
-  once, given = sum(number == 1 for number in found.values()), sum(found.values())
-  if len(labels) > NAMED and once > MOST_ONCE * given:
-    fault = f'column {table.label_column!r}: {once:,} of the labels of {given:,} texts occur once'
-    fix = 'name another table.label_column, set table.regression=true for numbers'
-    fix += ', or table.labels to the classes'
-    raise InputError(f'{fault} ({listed(labels, 3)}); {fix}.')
-  if odd := [label for label in labels if '|' in label]:
-    fault = f'label {quoted(odd[0])} has a | in it, which parts the spellings of a label'
-    several = 'if these are several labels of a text, set table.multi_label=true'
-    raise InputError(f'{fault}; write it otherwise or, {several}.')
-  return labels
+    raise InputError(
+      f'column {table.label_column!r} holds {len(labels)} labels: {listed(sorted(labels), 3)}; '
+      'name another table.label_column or set table.regression=true.'
+    )
+  for label in labels:
+    if '|' in label:
+      raise InputError(
+        f'label {quoted(label)} has a | in it, which parts the spellings of a label; write it '
+        'otherwise or, if these are several labels of a text, set table.multi_label=true.'
+      )
+  return tuple(sorted(labels))
 
 
 def balanced(
@@ -216,53 +201,3 @@ def positive(table: ConfigDict) -> str:
   """The label whose F1 is reported, the second of two; '' if there are more, or several a text."""
   labels = names(table.labels)
   return labels[1] if len(labels) == 2 and not table.multi_label else ''
-
-
-def remarks(config: ConfigDict, sources: Mapping[str, Any]) -> list[str]:
-  """Warnings about labels that are rare, or that may be quantities."""
-  table, labels, out = config.table, names(config.table.labels), []
-  if table.regression:
-    return out
-  if not table.multi_label:
-    out += _other_kinds(labels)
-  train = counted(sources['train'], len(labels))
-  rare = [label for label, number in zip(labels, train) if number < 2]
-  most_are_rare = not table.multi_label and len(rare) > max(NAMED, len(labels) // 2)
-  if most_are_rare and all(decimal_number(x)[0] is not None for x in labels):
-    return out  # quantities, and not the numbers of classes
-  if rare:
-    fix = 'give more examples, or put them under another label'
-    out.append(f'labels with one example or none in training: {listed(rare, NAMED)}; {fix}.')
-  if 'eval' in sources:
-    held = counted(sources['eval'], len(labels))
-    least = 0 if config.data.eval else 1  # the only one of a label is not held out
-    missing = [label for label, n, m in zip(labels, train, held) if n > least and not m]
-    if missing and held.any():
-      fix = 'name more in data.eval' if config.data.eval else 'raise table.eval_share'
-      fault = f'labels that no example of the held-out data has: {listed(missing, NAMED)}'
-      out.append(f'{fault}; {fix}.')
-  has_sign = not table.multi_label and [*map(finite_number, labels)] == [-1, 0, 1]
-  if odd := tuple(x for x in labels if x.lower() in NULLS) or labels[:has_sign]:
-    others = ','.join(x for x in labels if x not in odd)
-    out.append(f'a class of its own: {" and ".join(odd)}; if it is none, table.labels={others}.')
-  several = [x for x in labels if len(x.split()) > 1 and {*x.split()} <= {*labels}]
-  if table.multi_label and several:
-    fix = 'table.label_separator=" " parts them at blanks'
-    out.append(f'labels that are several in one: {listed(several, NAMED)}; {fix}.')
-  if table.multi_label and set(labels) <= {'0', '1'}:
-    fix = 'of a vector such as [0, 1, 1] write the names that hold, as in ["b", "c"]'
-    out.append(f'the labels are {" and ".join(labels)} alone; {fix}.')
-  return out
-
-
-def _other_kinds(labels):
-  """Remarks on labels that may be quantities, or several labels of a text."""
-  if all(decimal_number(label)[0] is not None for label in labels):
-    fault = f'all {len(labels)} labels are numbers and are taken as classes'
-    many = len(labels) >= NUMBERS
-    return [f'{fault}; table.regression=true learns them as numbers.'] if many else []
-  parts = lambda label: [{x.strip() for x in label.split(mark)} for mark in SEPARATORS]
-  several = [x for x in labels if any(len(p) > 1 and p <= {*labels} for p in parts(x))]
-  fix = 'table.multi_label=true learns each by itself'
-  fault = f'classes that are several labels in one: {listed(several, NAMED)}'
-  return [f'{fault}; {fix}.'] if several else []

@@ -5,50 +5,61 @@ Pieces and pairs of neighbouring pieces of the run's vocabulary, of whole texts,
 scikit-learn's LinearSVC (one for each label, LinearSVR for numbers) at its default C = 1.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from ml_collections import ConfigDict
 
 from bert_jax.errors import InputError
 from bert_jax.tasks.classification import task
+from bert_jax.tasks.classification.reading import Example, read
+from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tokenizers import Tokenizer
 
 
 def metrics(config: ConfigDict, tokenizer: Tokenizer) -> dict[str, float]:
   """Trains the linear SVM on data.train and returns its metrics on data.eval."""
-  sources = task.sources(config, tokenizer)
-  return svm_scores(config, sources['train'], sources['eval'])
+  problems = Problems.of(config, 'train')
+  train = problems.chosen(list(read(config, 'train', problems)), config.task.train_examples)
+  evaluation = task.sources(config, tokenizer, ('eval',))['eval']
+  return svm_scores(config, tokenizer, train, evaluation)
 
 
-def svm_scores(config: ConfigDict, train: task.Texts, evaluation: task.Texts) -> dict[str, float]:
-  """Trains the linear SVM on one source and scores it on another: {metric: number}."""
+def svm_scores(
+  config: ConfigDict, tokenizer: Tokenizer, train: Sequence[Example], evaluation: task.Texts
+) -> dict[str, float]:
+  """Trains the linear SVM on labelled examples and scores it on others: {metric: number}."""
   from scipy import sparse  # these are slow to import
   from sklearn.feature_extraction.text import TfidfVectorizer
   from sklearn.multiclass import OneVsRestClassifier
   from sklearn.svm import LinearSVC, LinearSVR
 
-  def pieces(source, side):
-    ids = source.tokenizer.ids_batch([example.texts[side] for example in source.examples])
+  def pieces(examples, side):
+    ids = tokenizer.ids_batch([example.texts[side] for example in examples])
     return [' '.join(map(str, text.tolist())) for text in ids]
 
-  def features(side):
+  train_features, eval_features = [], []
+  for side in range(len(train[0].texts)):
     tfidf = TfidfVectorizer(token_pattern=r'\d+', ngram_range=(1, 2), sublinear_tf=True)
     try:
-      tfidf.fit(pieces(train, side))
+      train_features.append(tfidf.fit_transform(pieces(train, side)))
     except ValueError:
       raise InputError('the texts of the training data are empty, all of them.') from None
-    return [tfidf.transform(pieces(source, side)) for source in (train, evaluation)]
-
-  sides = [features(side) for side in range(len(train.examples[0].texts))]
-  seen, unseen = (sparse.hstack(parts).tocsr() for parts in zip(*sides))
-  labels = [example.label for example in train.examples]
-  model = LinearSVC(class_weight=dict(config.table.class_weights) or None, random_state=0)
-  if train.regression:
+    eval_features.append(tfidf.transform(pieces(evaluation.examples, side)))
+  labels = [example.label for example in train]
+  if evaluation.regression:
     model = LinearSVR(random_state=0)
-  elif train.multi_label:
-    labels = np.array([[name in held for name in train.labels] for held in labels], int)
+  elif evaluation.multi_label:
+    labels = np.array([[name in held for name in evaluation.labels] for held in labels], int)
     model = OneVsRestClassifier(LinearSVC(random_state=0))
-  predicted = model.fit(seen, labels).predict(unseen)
-  if train.multi_label:
-    predicted = [[name for name, on in zip(train.labels, row) if on] for row in predicted]
-  both = zip(predicted, (example.label for example in evaluation.examples), strict=True)
-  return evaluation.score([{'prediction': x, 'gold': y} for x, y in both if y is not None])
+  else:
+    model = LinearSVC(class_weight=dict(config.table.class_weights) or None, random_state=0)
+  model.fit(sparse.hstack(train_features).tocsr(), labels)
+  answers = []
+  predicted = model.predict(sparse.hstack(eval_features).tocsr())
+  for example, prediction in zip(evaluation.examples, predicted, strict=True):
+    if evaluation.multi_label:
+      prediction = [name for name, on in zip(evaluation.labels, prediction) if on]
+    if example.label is not None:
+      answers.append({'prediction': prediction, 'gold': example.label})
+  return evaluation.score(answers)

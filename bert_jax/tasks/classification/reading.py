@@ -2,23 +2,22 @@
 
 A row without the columns, or with a label that is not in the set, cannot be used (see
 tasks/faulty_records.py). Empty texts and repeated ids are kept and counted. A row without a label
-(there is no such column, or see label_sets.label_of) is predicted but not scored; it is left out of
-training, and counted. With multi_label an empty cell or a null means that the text has no label.
+(there is no such column, or see label_sets.LabelReader) is predicted but not scored; it is left out
+of training, and counted. With multi_label an empty cell or a null means that the text has none.
 
 The embedded task asks which package a docstring comes from. It is evaluated on the modules that
 pre-training on the embedded corpus with corpus.eval_share=0.1 holds out.
 """
 
-import itertools
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Sequence, Set
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from bert_jax.errors import InputError, listed, log
-from bert_jax.tasks.ask import names_of
-from bert_jax.tasks.classification.label_sets import SEPARATORS, label_of
+from bert_jax.errors import InputError, listed
+from bert_jax.tasks.ask import ID_COLUMNS
+from bert_jax.tasks.classification.label_sets import LabelReader
 from bert_jax.tasks.faulty_records import Problems, decimal_commas, reads
 from bert_jax.text import documentation, documents
 from bert_jax.text.tables import Row, columns_of, first_of, resembling
@@ -30,7 +29,6 @@ FIELDS = (
   'or table.columns if there is no header'
 )
 HINT = f'name one of these with {FIELDS}'
-SHOWING = 1000  # rows that show what stands between labels
 
 
 class Example(NamedTuple):
@@ -58,40 +56,60 @@ def read(
   """Yields the Examples of a split; unusable ones go to `problems`.
   whole: keep in data.train what table.eval_share would hold out."""
   share = 0.0 if whole else config.table.eval_share
-  if not share or (split == 'eval' and config.data.eval):
+  if share and not (split == 'eval' and config.data.eval):
+    examples = list(_read(config, 'train', problems))
+    held_out = _held_out(config, examples, share, problems)
+    for example in examples:
+      if (example.texts in held_out) == (split == 'eval'):
+        yield example
+  elif split == 'eval' and config.table.regression and config.data.eval.startswith('tfds:'):
+    yield from _without_stand_ins(list(_read(config, split, problems)), problems)
+  else:
     yield from _read(config, split, problems)
-    return
-  examples = list(_read(config, 'train', problems))
-  out = {x.texts for x in examples if documents.held_out(x.texts, share)}
-  by_label = config.table.every_label_trained and not config.table.regression
-  kept = only_ones(examples, out) if by_label else set()
-  out -= kept
-  if not out:
-    none = f'table.eval_share={share} of the {len(examples)} examples of data.train holds out none'
-    advice = 'use a larger share, or name a file in data.eval'
-    if kept:
-      none += f' but the only texts of {len(kept)} labels, which stay in training'
-      advice += '; if the labels are numbers, set table.regression=true'
-    raise InputError(f'{none}; {advice}.')
-  name = 'examples held out of training (table.eval_share)'
-  problems.counts[name] = sum(example.texts in out for example in examples)
-  if repeated := len(examples) - len({example.texts for example in examples}):
+
+
+def _held_out(config, examples, share, problems):
+  """The texts of `examples` that are held out, drawn by themselves alone: all but the only text of
+  a label, from which a run has to learn the label."""
+  texts = {example.texts for example in examples}
+  held_out = {x for x in texts if documents.held_out(x, share)}
+  kept = set() if config.table.regression else _only_ones(examples, held_out)
+  held_out -= kept
+  if not held_out:
+    raise InputError(
+      f'table.eval_share={share} of the {len(examples)} examples of data.train holds out none but '
+      f'the only texts of {len(kept)} labels; use a larger share, or name a file in data.eval.'
+    )
+  count = sum(example.texts in held_out for example in examples)
+  problems.counts['examples held out of training (table.eval_share)'] = count
+  if len(texts) < len(examples):
+    repeated = len(examples) - len(texts)
     problems.counts['with the text of another (on its side of the split)'] = repeated
   if kept:
     problems.counts['texts kept in training, the only ones of a label'] = len(kept)
-  yield from (example for example in examples if (example.texts in out) == (split == 'eval'))
+  return held_out
 
 
-def only_ones(examples: Sequence[Example], out: Set[tuple[str, ...]]) -> set[tuple[str, ...]]:
-  """Chooses, of the texts `out` to be held out, one of each label that no other text has."""
-  of_label, kept = defaultdict(set), set()
+def _only_ones(examples: Sequence[Example], held_out: Set[tuple[str, ...]]) -> set[tuple[str, ...]]:
+  """Chooses, of the texts to be held out, one of each label that no other text has."""
+  texts_of = defaultdict(set)
   for example in examples:
-    for label in (example.label,) if isinstance(example.label, str) else example.label:
-      of_label[label].add(example.texts)
-  for _, texts in sorted(of_label.items()):
-    if texts <= out and kept.isdisjoint(texts):
+    labels = (example.label,) if isinstance(example.label, str) else example.label
+    for label in labels:
+      texts_of[label].add(example.texts)
+  kept = set()
+  for _, texts in sorted(texts_of.items()):
+    if texts <= held_out and kept.isdisjoint(texts):
       kept.add(min(texts))
   return kept
+
+
+def _without_stand_ins(examples, problems):
+  """The examples of a TFDS set of numbers; if all are -1, as in its test sets, without a number."""
+  if {example.label for example in examples} != {-1.0}:
+    return examples
+  problems.counts['without a label (predicted, not scored)'] += len(examples)
+  return [example._replace(label=None) for example in examples]
 
 
 @reads('examples')
@@ -104,53 +122,52 @@ def _read(config, split, problems):
   else:
     rows, text_columns, label_column = embedded(split), ['text'], 'label'
   commas = table.regression and decimal_commas(config, table.columns, label_column)
-  any_text = number_of = 0
+  labels = LabelReader(table, commas)
+  count, any_text = 0, False
   for number, (where, row) in enumerate(rows):
-    there = first_of(row, label_column)
-    id_columns = [table.id_column] if table.id_column else names_of(row)[:1]
-    # A row of JSON lacks what is null.
-    wanted = text_columns + id_columns + [label_column] * bool(split == 'train' and row.header)
+    id_column = table.id_column or first_of(row, ID_COLUMNS)
+    wanted = [*text_columns, id_column] if id_column else [*text_columns]
+    if split == 'train' and row.header:  # a row of JSON lacks what is null
+      wanted.append(label_column)
     with problems.of_record(where):
       values = problems.columns(row, wanted, where, HINT)
       texts = tuple(values[: len(text_columns)])
-      example_id = (values[len(text_columns)] if id_columns else '') or str(number)
-      # With several labels a null says that there is none, as an empty cell of CSV does.
-      null = first_of(row.no_text, label_column)
-      cell = row[there] if there else '' if null and table.multi_label else None
-      label = None if cell is None else label_of(cell, table, row.delimiter, commas)
-      if isinstance(label, float) and (how := decimal_number(cell or '', row.delimiter, commas)[1]):
-        problems.note(how, where)
-      if spec.startswith('tfds:') and label in ('-1', -1.0):  # so TFDS says that there is none
-        label = None
-      if label is None:
-        fault = f'it has no label in column {label_column!r} of {listed(columns_of(row))}'
-        what = 'a label' if there or null else f'a column {label_column!r} of labels'
-        fault += '' if there or null else resembling(label_column, columns_of(row))
-        if problems.lacks(what, where, split, f'{fault}; name another with {FIELDS}'):
-          continue
+      example_id = values[len(text_columns)] if id_column else ''
+      label = _label(row, label_column, labels, where, problems)
+      if label is None and not _may_lack_label(row, label_column, where, split, problems):
+        continue
       if label == ():
         problems.note('with none of the labels (kept)', where)
-      if not all(map(str.strip, texts)):
+      has_text = [bool(text.strip()) for text in texts]
+      if not all(has_text):
         problems.note('empty texts (kept)', where)
-      number_of, any_text = number_of + 1, any_text or any(map(str.strip, texts))
-      yield Example(where, example_id, texts, label)
-  if number_of and not any_text:
-    fault = f'all {number_of:,} texts in {" and ".join(map(repr, text_columns))} are empty'
-    raise InputError(f'{fault}; name another column in table.text_column.')
+      count, any_text = count + 1, any_text or any(has_text)
+      yield Example(where, example_id or str(number), texts, label)
+  if count and not any_text:
+    raise InputError(
+      f'all {count:,} texts in {" and ".join(map(repr, text_columns))} are empty; name another '
+      'column in table.text_column.'
+    )
 
 
-def with_separator(config: ConfigDict) -> ConfigDict:
-  """The config with the commonest separator of labels in training data filled in; '' means ','."""
-  table, spec = config.table, config.data.train
-  if not table.multi_label or table.label_separator or not spec:
-    return config
-  problems = Problems('train', True, config.data.text_encoding)
-  rows = itertools.islice(problems.rows(spec, columns=tuple(table.columns)), SHOWING)
-  cells = (row.get(first_of(row, table.label_column), '') for _, row in rows)
-  counts = Counter(mark for cell in cells if cell[:1] != '[' for mark in SEPARATORS if mark in cell)
-  mark = max(SEPARATORS, key=lambda mark: counts[mark])
-  if mark != ',':
-    log.info('labels of a text stand between %r (table.label_separator)', mark)
-    config = config.copy_and_resolve_references()
-    config.table.label_separator = mark
-  return config
+def _label(row, column, labels, where, problems):
+  """The label of a row; None: not known."""
+  name = first_of(row, column)
+  if not name:
+    # With several labels a null says that there is none, as an empty cell of CSV does.
+    return () if labels.table.multi_label and first_of(row.no_text, column) else None
+  label = labels.label(row[name], row.delimiter)
+  if isinstance(label, float):
+    _, how = decimal_number(row[name], row.delimiter, labels.commas)
+    if how:
+      problems.note(how, where)
+  return label
+
+
+def _may_lack_label(row, column, where, split, problems):
+  """Counts a row without a label; whether it is kept, as in evaluations."""
+  has_column = first_of(row, column) or first_of(row.no_text, column)
+  hint = '' if has_column else resembling(column, columns_of(row))
+  fault = f'it has no label in column {column!r} of {listed(columns_of(row))}; name another with '
+  what = 'a label' if has_column else f'a column {column!r} of labels'
+  return not problems.lacks(what, where, split, f'{fault}{FIELDS}{hint}')

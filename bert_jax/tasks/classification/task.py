@@ -12,6 +12,7 @@ hierarchical: the vectors of the windows in a row are classified together. A pai
 loses tokens from the end of its longer text, as in run_classifier.py. What is cut is counted.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -22,40 +23,41 @@ from scipy.special import expit
 
 from bert_jax.errors import InputError, listed, log, quoted
 from bert_jax.objectives.classification import Classification
+from bert_jax.rows import windows
 from bert_jax.rows.examples import by_example
-from bert_jax.rows.windows import cut
 from bert_jax.tasks import labelled
-from bert_jax.tasks.classification import label_sets
+from bert_jax.tasks.classification import encoded, label_sets
 from bert_jax.tasks.classification.label_sets import names
-from bert_jax.tasks.classification.reading import Example, read, with_separator
+from bert_jax.tasks.classification.reading import Example, read
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.labelled import Scored, choice_of_label, correlations
 from bert_jax.tokenizers import Tokenizer
 
+WHOLE = 'windows', 'hierarchical'  # values of table.long_texts that cut no text
+
 
 def resolve(config: ConfigDict) -> ConfigDict:
   """Fills in table.labels (the labels of the training data, sorted) and balanced class weights."""
-  config = with_separator(config).copy_and_resolve_references()
-  table = config.table
+  table, is_balanced = config.table, config.table.class_weights == ('balanced',)
   if not config.data.train and (config.data.eval or table.labels or table.regression):
-    docs = 'only task=docs, on the embedded documentation, has neither data.train nor data.eval'
-    raise InputError(f'data.train is empty; name the training data ({docs}).')
-  if table.regression or (table.labels and table.class_weights != ('balanced',)):
+    raise InputError(
+      'data.train is empty; name the training data (only task=docs, on the embedded documentation, '
+      'has neither data.train nor data.eval).'
+    )
+  if table.regression or (table.labels and not is_balanced):
     return config
-  problems = Problems.of(config, 'train')
-  examples = list(read(config, 'train', problems, whole=True))
-  labels_of = lambda example: example.label if table.multi_label else (example.label,)
+  problems, same = Problems.of(config, 'train'), {}
+  # One object for equal labels, since there may be millions of them.
+  labels = [same.setdefault(x.label, x.label) for x in read(config, 'train', problems, whole=True)]
+  labels = problems.chosen(labels, config.task.train_examples)
+  counts = Counter(itertools.chain.from_iterable(labels) if table.multi_label else labels)
+  config = config.copy_and_resolve_references()
   if not table.labels:
-    none = label_sets.no_labels({label for x in examples for label in labels_of(x)})
-    examples = [x for x in examples if not none.intersection(labels_of(x))]
-  examples = problems.chosen(examples, config.task.train_examples)
-  counts = Counter(label for x in examples for label in labels_of(x))
-  if not table.labels:
-    counts = Counter(label_sets.numbers_whole(counts))
-    table.labels = label_sets.label_set(table, counts)
-  if table.class_weights == ('balanced',):
+    config.table.labels = label_sets.label_set(table, counts)
+  if is_balanced:
     with config.ignore_type():
-      table.class_weights = label_sets.balanced(table.labels, counts, len(examples))
+      weights = label_sets.balanced(config.table.labels, counts, len(labels))
+      config.table.class_weights = weights
   return config
 
 
@@ -77,69 +79,111 @@ def objective(config: ConfigDict, tokenizer: Tokenizer, kind: type = Classificat
   return labelled.objective(kind, config, labels, **options)
 
 
+class CutTexts(Sequence):
+  """The ids of the windows of texts, cut when they are asked for. text_of, window_of: [W] of each
+  window the number of its text, and its number in that."""
+
+  def __init__(
+    self,
+    tokenizer: Tokenizer,
+    sides: Sequence[Sequence[np.ndarray]],
+    room: int,
+    keep: str,
+    text_of: np.ndarray,
+    window_of: np.ndarray,
+  ):
+    self.tokenizer, self.sides, self.room, self.keep = tokenizer, sides, room, keep
+    self.text_of, self.window_of = text_of, window_of
+
+  def __len__(self) -> int:
+    return len(self.text_of)
+
+  def __getitem__(self, e: Any) -> Any:
+    ids = tuple(side[self.text_of[e]] for side in self.sides)
+    if sum(map(len, ids)) > self.room:
+      ids = windows.cut(ids, self.room, self.keep)[self.window_of[e]]
+    return self.tokenizer.pair(*ids) if len(ids) == 2 else ids
+
+
 class Texts(Scored):
   """The rows of labelled texts: [CLS] text [SEP] or [CLS] text [SEP] second text [SEP].
   Each window of a text is an example; text_of [E]: the number of its text. tokens: of each text.
   cut: how many texts are not read whole."""
 
   def __init__(
-    self, config: ConfigDict, tokenizer: Tokenizer, examples: Sequence[Example], problems: Problems
+    self,
+    config: ConfigDict,
+    tokenizer: Tokenizer,
+    examples: encoded.Encoded | Sequence[Example],
+    problems: Problems,
   ):
-    table, self.examples, self.labels = config.table, examples, names(config.table.labels)
+    if not isinstance(examples, encoded.Encoded):
+      examples = encoded.in_memory(config, tokenizer, examples)
+    table, sides, labels = config.table, examples.sides, examples.labels
+    self.examples, self.labels = examples.examples, names(table.labels)
     self.multi_label, self.regression = table.multi_label, table.regression
-    sides = [tokenizer.ids_batch(texts) for texts in zip(*(e.texts for e in examples))]
-    together = table.long_texts == 'hierarchical'
-    if len(sides) == 1 and (together or table.long_texts == 'windows'):
+    self.tokens, self.size = examples.sizes.sum(axis=0), len(labels)
+    is_pair, limit = len(sides) == 2, labelled.limit(config)
+    more = tokenizer.between - 1 if is_pair else 0  # further [SEP]s between the texts
+    room = limit - 1 - len(sides) - more
+    counts = self._window_counts(config, room, is_pair, problems)
+    self.text_of = np.repeat(np.arange(self.size), counts)
+    window_of = np.arange(len(self.text_of)) - np.repeat(np.cumsum(counts) - counts, counts)
+    left = self.tokens[self.text_of] - window_of * windows.stride_of(room)
+    lengths = np.minimum(left, room) + more + (1 + len(sides) if table.ends else 0)
+    if table.long_texts in WHOLE and not is_pair:
       self.read = sides[0]
-    parts = self._parts(config, tokenizer, sides, problems)
-    known = np.array([example.label is not None for example in examples], np.float32)
-    weights = known / np.maximum(1, np.bincount(self.text_of, minlength=len(known)))
-    labels = label_sets.label_array([example.label for example in examples], self.labels, table)
-    of_text = {'labels': labels, 'weights': weights.astype(np.float32)}
-    per_example = {name: values[self.text_of] for name, values in of_text.items()}
-    options = labelled.shape(config) | {'per_example': per_example, 'ends': table.ends}
-    options['items'] = self.text_of if together else None
-    super().__init__(tokenizer, parts, **options)
-    self.size, self.scored = len(examples), int(known.sum())
-    if known.any():
-      weights, labels = label_sets.class_weights(table), labels[known > 0]
-      self.baselines |= label_sets.baselines_of(labels, len(self.labels), weights)
+    weights = (examples.known / counts).astype(np.float32)
+    super().__init__(
+      tokenizer,
+      CutTexts(tokenizer, sides, room, table.long_texts, self.text_of, window_of),
+      per_example={'labels': labels[self.text_of], 'weights': weights[self.text_of]},
+      ends=table.ends,
+      items=self.text_of if table.long_texts == 'hierarchical' else None,
+      lengths=lengths,
+      digest=examples.digest and repr((examples.digest, room, table.long_texts)),
+      **labelled.shape(config),
+    )
+    self.size, self.scored = len(labels), int(examples.known.sum())
+    if self.scored:
+      labels, by_class = labels[examples.known], label_sets.class_weights(table)
+      self.baselines |= label_sets.baselines_of(labels, len(self.labels), by_class)
       self.prior = label_sets.prior_of(labels, len(self.labels))
 
-  def _parts(self, config, tokenizer, sides, problems):
-    """The token arrays of all windows of all texts."""
-    limit, keep, parts, text_of = labelled.limit(config), config.table.long_texts, [], []
-    pairs, most = len(sides) == 2, config.data.seq_length // limit
-    room = limit - 2 - pairs * tokenizer.between
-    self.tokens, self.cut = [sum(map(len, ids)) for ids in zip(*sides)], 0
-    for i, ids in enumerate(zip(*sides)):
-      kept = [ids]
-      if self.tokens[i] > room:
-        kept = cut(ids, room, keep)
-        whole = keep in ('windows', 'hierarchical')
-        what, self.cut = 'in windows' if whole else 'cut', self.cut + (not whole)
-        problems.counts[f'examples {what} (longer than {limit} tokens)'] += 1
-        if keep == 'hierarchical' and len(kept) > most:
-          problems.counts[f'examples that lost their end (longer than {most} windows)'] += 1
-          kept = kept[:most]
-      parts += [tokenizer.pair(*two) for two in kept] if pairs else kept
-      text_of += [i] * len(kept)
-    self.text_of = np.array(text_of, np.int64)
-    return parts
+  def _window_counts(self, config, room, is_pair, problems):
+    """[E] into how many windows each text is cut; counts those that do not fit whole."""
+    limit, keep = labelled.limit(config), config.table.long_texts
+    in_windows = keep in WHOLE and not is_pair
+    counts = np.ones(self.size, int)
+    over = self.tokens - room
+    long = int((over > 0).sum())
+    self.cut = 0 if in_windows else long
+    if long:
+      how = 'in windows' if in_windows else 'cut'
+      problems.counts[f'examples {how} (longer than {limit} tokens)'] += long
+    if in_windows:
+      counts += np.maximum(0, -(-over // windows.stride_of(room)))
+    if keep == 'hierarchical':
+      most = config.data.seq_length // limit
+      lost = int((counts > most).sum())
+      if lost:
+        problems.counts[f'examples that lost their end (longer than {most} windows)'] += lost
+      counts = np.minimum(counts, most)
+    return counts
 
   def answers(self, outputs: Mapping[str, np.ndarray]) -> list[dict]:
     numbers, (logits,) = by_example(outputs, 'logits')
-    windows = np.bincount(self.text_of)
-    seen = np.bincount(self.text_of[numbers], minlength=len(windows))
-    total = np.zeros((len(windows), logits.shape[-1]))
+    counts = np.bincount(self.text_of)
+    predicted = np.bincount(self.text_of[numbers], minlength=len(counts))
+    total = np.zeros((len(counts), logits.shape[-1]))
     np.add.at(total, self.text_of[numbers], logits)
-    whole = np.flatnonzero((seen == windows) & (seen > 0))
-    return [self._answer(i, total[i] / windows[i]) for i in whole.tolist()]
+    whole = np.flatnonzero((predicted == counts) & (predicted > 0))
+    return [self._answer(i, total[i] / counts[i]) for i in whole.tolist()]
 
   def _answer(self, i: int, logits: np.ndarray) -> dict[str, Any]:
     example, gold, loss = self.examples[i], self.examples[i].label, None
     out: dict[str, Any] = {'id': example.id, 'where': example.where, 'texts': [*example.texts]}
-    out['length'] = self.tokens[i]
+    out['length'] = int(self.tokens[i])
     if self.regression:
       out['prediction'] = float(logits[0])
       loss = None if gold is None else float((logits[0] - gold) ** 2)
@@ -186,8 +230,7 @@ class Texts(Scored):
 
 
 def rows(config: ConfigDict, tokenizer: Tokenizer, split: str, problems: Problems) -> Any:
-  examples = problems.chosen(list(read(config, split, problems)), config.task.train_examples)
-  out = Texts(config, tokenizer, examples, problems)
+  out = Texts(config, tokenizer, encoded.of_split(config, tokenizer, split, problems), problems)
   if split == 'train':
     label_sets.log_counts(config, out)
   elif positive := label_sets.positive(config.table):

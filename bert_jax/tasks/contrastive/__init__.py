@@ -84,9 +84,8 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
 
 
 def remarks_on(config: ConfigDict, tokenizer: Tokenizer, sources: Mapping[str, Any]) -> list[str]:
-  # Those of 'train' alone: among the texts to rank, answers of the training data are as expected.
-  own = {'train': sources['train']}
-  return remarks.about_examples(config, tokenizer, task.texts(config), own)
+  # Of 'train' alone: among the texts to rank, answers of the training data are as expected.
+  return remarks.about_examples(config, tokenizer, {'train': sources['train']})
 
 
 HEAD = Head('Model', ('encoder',), 'sentence-similarity', import_as_this_family=False)

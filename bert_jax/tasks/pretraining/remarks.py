@@ -14,13 +14,11 @@ from bert_jax.corpus import loading, prepared
 from bert_jax.corpus.tokenized import spaced
 from bert_jax.rows.language_mixture import Mixture
 from bert_jax.rows.sentence_pairs import PAIRS
-from bert_jax.tasks.remarks import RECORDS, about_vocabulary, pieces
+from bert_jax.tasks.remarks import RECORDS, about, about_vocabulary, pieces
 from bert_jax.text import files
 from bert_jax.text.sentences import split_sentences
 from bert_jax.tokenizers import Tokenizer
 
-WRAPPED = 0.3  # share of lines that go on in the next line, above which there is a warning
-PER_LINE = 1.5  # sentences, up to which a line counts as one sentence
 CHARACTERS = 500_000  # of a language that are looked at
 
 _ENDS = re.compile(r'[.!?…。！？।॥؟۔:;"”’»)\]]\s*$')
@@ -31,7 +29,7 @@ def remarks(config: ConfigDict, tokenizer: Tokenizer, sources: Mapping[str, Any]
   source = sources['train']
   parts = source.parts if isinstance(source, Mixture) else {'': source}
   cuts = {name: pieces(records(rows.sample), tokenizer) for name, rows in parts.items()}
-  out = about_vocabulary(config, tokenizer, cuts)
+  out = about_vocabulary(config, cuts)
   if config.corpus.rows in (*PAIRS, 'single'):
     sampled = []
     for _, spec in files.parts(config.data.train, config.corpus.languages):
@@ -57,17 +55,8 @@ def about_lines(documents: list[list[str]], form: str) -> list[str]:
   if form not in ('auto', 'sentences'):
     return []
   per_line, wrapped = lines(documents)
-  if wrapped > WRAPPED:
-    return [
-      f'{wrapped:.0%} of the lines go on in the next one, and each counts as a sentence; '
-      'corpus.format=paragraphs makes sentences of them.'
-    ]
-  if per_line > PER_LINE:
-    return [
-      f'a line has {per_line:.1f} sentences on average and counts as one; '
-      'corpus.format=lines makes sentences of them.'
-    ]
-  return []
+  of_wrapped = about('wrapped', wrapped, 'corpus.format=paragraphs makes sentences of them')
+  return of_wrapped or about('per_line', per_line, 'corpus.format=lines makes sentences of them')
 
 
 def lines(documents: list[list[str]]) -> tuple[float, float]:

@@ -92,7 +92,7 @@ def _folder(config, tokenizer):
   this machine, or a share of them is held out."""
   if config.table.eval_share or not config.data.train:
     return None
-  sources = []
+  sources: list[Any] = []
   for _, spec in files.parts(config.data.train):
     if spec.startswith('hf:'):
       sources.append(arrow.hf_set(spec, 'train')[2])

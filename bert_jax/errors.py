@@ -4,10 +4,8 @@ and the logger of all modules."""
 import contextlib
 import difflib
 import errno
-import io
 import logging
 import re
-import traceback
 from collections.abc import Iterable, Iterator
 
 log = logging.getLogger('bert_jax')
@@ -76,13 +74,9 @@ def farewell(error: InputError | OSError | KeyboardInterrupt) -> tuple[str, int]
     return str(error) or 'stopped', getattr(error, 'code', 130)
   if isinstance(error, InputError):
     return f'error: {error}', error.code
-  # Else it is about a file that a function it went through has open.
-  frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-  opened = (x for frame in reversed(frames) for x in frame.f_locals.values())
-  paths = (str(x.name) for x in opened if isinstance(x, io.IOBase) and hasattr(x, 'name'))
-  where = f'{path}: ' if (path := error.filename or next(paths, '')) else ''
-  fault = f'{where}{error.strerror or error}; check the path, its permissions, disk and network'
-  return f'error: {fault}', 2 if stays(error) else 3
+  where = f'{error.filename}: ' if error.filename else ''
+  sentence = f'{where}{error.strerror or error}; check the path, its permissions, disk and network'
+  return f'error: {sentence}', 2 if stays(error) else 3
 
 
 @contextlib.contextmanager
@@ -112,8 +106,10 @@ def quoted(value: object) -> str:
 def listed(values: Iterable[object], most: int = 8) -> str:
   """Values as a list for a sentence: 'a', 'b' and 12 more."""
   values = list(values)
-  shown = ', '.join(map(quoted, values[:most]))
-  return shown + (f' and {len(values) - most:,} more' if len(values) > most else '')
+  shown = ', '.join(quoted(value) for value in values[:most])
+  if len(values) > most:
+    shown += f' and {len(values) - most:,} more'
+  return shown
 
 
 def counted(number: int, things: str) -> str:
@@ -126,10 +122,15 @@ def counted(number: int, things: str) -> str:
 def suggestion(name: str, known: Iterable[str]) -> str:
   """'; did you mean X?' of up to three known names that have all words of this name, or else of one
   that resembles it; '' without any."""
-  words, known = lambda text: set(re.split('[._]', text)), list(known)
-  whole = [x for x in known if words(name) <= words(x)]
-  near = difflib.get_close_matches(name, whole or known, 3 if whole else 1, 0 if whole else 0.6)
-  return f'; did you mean {" or ".join(map(repr, near))}?' if near else ''
+  known, words = list(known), set(re.split('[._]', name))
+  whole = [other for other in known if words <= set(re.split('[._]', other))]
+  if whole:
+    near = difflib.get_close_matches(name, whole, 3, 0)
+  else:
+    near = difflib.get_close_matches(name, known, 1)
+  if not near:
+    return ''
+  return f'; did you mean {" or ".join(repr(other) for other in near)}?'
 
 
 def printable(text: str) -> str:

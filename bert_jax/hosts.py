@@ -7,14 +7,11 @@ workdir must be a folder that all of them see. In a single process all of this d
 
 import argparse
 import contextlib
-import ctypes
-import functools
 import json
 import logging
 import os
 import re
 import signal
-import socket
 import sys
 import threading
 import time
@@ -29,9 +26,8 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
-from jaxlib import _jax
 
-from bert_jax.errors import InputError, farewell, first_line, log, quoted
+from bert_jax.errors import InputError, farewell, first_line, log
 from bert_jax.files import Path
 
 JOIN_SECONDS = 300  # how long processes wait for each other at the start
@@ -52,43 +48,50 @@ class Alone(InputError):
 
 def add_argument(parser: argparse.ArgumentParser) -> None:
   """Adds the option --distributed, whose value is the argument of `join`."""
-  where = f'TPU pod, SLURM, Open MPI, Kubernetes; {ADDRESS} needs no flag'
-  text = f'one of several processes ({where}); SECONDS: to wait for the others ({JOIN_SECONDS})'
-  option: Any = {'nargs': '?', 'const': JOIN_SECONDS, 'type': int, 'metavar': 'SECONDS'}
-  parser.add_argument('--distributed', help=text, **option)
+  parser.add_argument(
+    '--distributed',
+    nargs='?',
+    const=JOIN_SECONDS,
+    type=int,
+    metavar='SECONDS',
+    help=f'one of several processes (TPU pod, SLURM, Open MPI, Kubernetes; {ADDRESS} needs no '
+    f'flag); SECONDS: to wait for the others ({JOIN_SECONDS})',
+  )
 
 
 def join(seconds: int | None = None) -> None:
   """Joins the other processes of the run, if --distributed (`seconds`), srun or GKE says that there
   are any, before JAX's devices are used. Raises Alone (exit code 3) if they do not come in time."""
-  pod = ',' in os.environ.get('TPU_WORKER_HOSTNAMES', '')
-  if not (seconds or _launched() or pod):
+  is_pod = ',' in os.environ.get('TPU_WORKER_HOSTNAMES', '')
+  if not (seconds or _launched() or is_pod):
     return
   seconds = seconds or JOIN_SECONDS
-  coordinates = _from_environment() if ADDRESS in os.environ else (None, None, None)
-  if coordinates[0] and coordinates[2]:
-    _reach(coordinates[0], seconds)
+  address, count, index = _from_environment() if ADDRESS in os.environ else (None, None, None)
   advice = (
     f'start all of them within {seconds} seconds, each with {ADDRESS}=HOST:PORT (of process 0), '
     f'{COUNT} and {INDEX}, or by srun or on a TPU pod with --distributed.'
   )
 
-  def too_late():  # a little later JAX's client would abort the process
+  def end():  # a little later JAX's client would abort the process
     os.write(2, f'error: the other processes of this run did not come; {advice}\n'.encode())
     os._exit(Alone.code)
 
-  before, waiting = signal.getsignal(signal.SIGTERM), threading.Timer(seconds, too_late)
-  waiting.daemon = True
-  waiting.start()
-  limits = {'initialization_timeout': seconds + 30, 'heartbeat_timeout_seconds': LOST_SECONDS}
+  handler, timer = signal.getsignal(signal.SIGTERM), threading.Timer(seconds, end)
+  timer.daemon = True
+  timer.start()
   try:
-    with _losses_in_a_sentence():
-      jax.distributed.initialize(*coordinates, **limits)
+    jax.distributed.initialize(
+      address,
+      count,
+      index,
+      initialization_timeout=seconds + 30,
+      heartbeat_timeout_seconds=LOST_SECONDS,
+    )
   except (ValueError, RuntimeError) as error:
     kind = Alone if STATUS.match(str(error)) else InputError
     raise kind(f'the processes did not come together ({first_line(error)}); {advice}') from None
   finally:
-    waiting.cancel()
+    timer.cancel()
   try:
     leads = first()  # processes tell each other their devices here
   except RuntimeError as error:
@@ -96,47 +99,9 @@ def join(seconds: int | None = None) -> None:
     kind = Alone if STATUS.search(str(error)) and not is_taken else InputError
     raise kind(f'its devices fail ({first_line(error)}); start all again.') from None
   if threading.current_thread() is threading.main_thread():
-    signal.signal(signal.SIGTERM, before)  # JAX's handler would only note the signal
+    signal.signal(signal.SIGTERM, handler)  # JAX's handler would only note the signal
   if not leads:
     log.setLevel(logging.WARNING)
-
-
-@contextlib.contextmanager
-def _losses_in_a_sentence() -> Iterator[None]:
-  """A context for joining, after which a lost process ends this one with a sentence, also while it
-  waits on its devices. Without a callback JAX's client would abort it under a C++ trace. With one
-  jaxlib 0.7 to 0.12 fails to convert its argument, a std::bad_cast that says nothing."""
-  global _lost  # Python must keep references, since C does not
-
-  def lost(_: Any) -> None:
-    message = f'error: {who()} was aborted, for the reason above, or since another one {AGAIN}\n'
-    os.write(2, message.encode())
-    os._exit(Alone.code)
-
-  make = _jax.get_distributed_runtime_client
-  _jax.get_distributed_runtime_client = functools.partial(make, missed_heartbeat_callback=lost)
-  try:
-    yield
-  finally:
-    _jax.get_distributed_runtime_client = make
-
-  def terminate() -> None:
-    info = ctypes.cast(cpp.__cxa_current_exception_type(), ctypes.POINTER(ctypes.c_char_p))
-    if not info or info[1] != b'St8bad_cast':  # its name
-      before()  # which says what it is, and aborts
-    lost(None)
-
-  _lost = ctypes.CFUNCTYPE(None, ctypes.c_int)(lost), ctypes.CFUNCTYPE(None)(terminate)
-  ctypes.CDLL(None).signal(signal.SIGABRT, _lost[0])
-  with contextlib.suppress(OSError, AttributeError):  # where jaxlib's C++ is another
-    cpp = ctypes.CDLL('libstdc++.so.6')
-    cpp.__cxa_current_exception_type.restype = ctypes.c_void_p
-    cpp._ZSt13set_terminatePFvvE.restype = ctypes.CFUNCTYPE(None)
-    before = cpp._ZSt13set_terminatePFvvE(_lost[1])  # std::set_terminate
-
-
-def who() -> str:
-  return f'process {jax.process_index()} of {jax.process_count()}'
 
 
 def _launched() -> bool:
@@ -147,13 +112,15 @@ def _launched() -> bool:
 def refuse_several(command: str) -> None:
   """InputError if a command that runs in one process was started as one of several."""
   if _launched():
-    here = f'and this is one of several (by {ADDRESS} or srun)'
-    raise InputError(f'{command} runs in one process, {here}; start it alone.')
+    raise InputError(
+      f'{command} runs in one process, and this is one of several (by {ADDRESS} or srun); start it '
+      'alone.'
+    )
 
 
 def _from_environment() -> tuple[str, int, int]:
   """(address of the coordinator, number of processes, which one this is)."""
-  address, count, index = (os.environ.get(x, '').strip() for x in (ADDRESS, COUNT, INDEX))
+  address, count, index = (os.environ.get(name, '').strip() for name in (ADDRESS, COUNT, INDEX))
   is_one = count.isdecimal() and index.isdecimal() and int(index) < int(count)
   if not is_one or not re.fullmatch(r'.+:\d+', address):
     raise InputError(
@@ -163,26 +130,17 @@ def _from_environment() -> tuple[str, int, int]:
   return address, int(count), int(index)
 
 
-def _reach(address: str, seconds: int) -> None:
-  """Waits until something listens at HOST:PORT, since JAX's client would abort the process."""
-  host, _, port = address.rpartition(':')
-  end = time.monotonic() + seconds
-  while True:
-    try:
-      return socket.create_connection((host.strip('[]'), int(port)), timeout=5).close()
-    except OSError as error:
-      if time.monotonic() > end:
-        fault = f'the coordinator {address} cannot be reached within {seconds} seconds'
-        why = error.strerror or error
-        raise Alone(f'{fault} ({why}); start process 0 there, or mend {ADDRESS}.') from None
-    time.sleep(0.5)
-
-
 def check() -> None:
   """InputError on a pod whose processes were started without --distributed."""
   if jax.process_count() > 1 and not jax.distributed.is_initialized():
-    advice = 'start each with --distributed (in a notebook: jax.distributed.initialize() first)'
-    raise InputError(f'this is one of {jax.process_count()} processes; {advice}.')
+    raise InputError(
+      f'this is one of {jax.process_count()} processes; start each with --distributed (in a '
+      'notebook: jax.distributed.initialize() first).'
+    )
+
+
+def who() -> str:
+  return f'process {jax.process_index()} of {jax.process_count()}'
 
 
 def first() -> bool:
@@ -204,9 +162,12 @@ def total(number: int) -> int:
 def agree(fingerprint: str) -> None:
   """InputError if the processes have rows of different fingerprints; all of them must call it."""
   numbers = from_all(zlib.crc32(fingerprint.encode()) >> 1)
-  if others := [k for k, number in enumerate(numbers) if number != numbers[0]]:
-    fault = f'process {others[0]} reads other rows than process 0'
-    raise InputError(f'{fault}; use data that all processes see and can read.')
+  for process, number in enumerate(numbers):
+    if number != numbers[0]:
+      raise InputError(
+        f'process {process} reads other rows than process 0; use data that all processes see and '
+        'can read.'
+      )
 
 
 def from_all(number: Any) -> list[Any]:
@@ -218,21 +179,14 @@ def from_all(number: Any) -> list[Any]:
 
 
 def from_first(value: Any) -> Any:
-  """The value, as JSON has it, that the first process gives; all must call it. InputError in all if
-  JSON does not have it."""
+  """The value, as JSON has it, that the first process gives; all of them must call it."""
   if jax.process_count() == 1:
     return value
-  try:
-    said = json.dumps({'value': value if first() else None})
-  except (TypeError, ValueError) as error:
-    fault = f'processes tell each other numbers and texts, and here is {quoted(value)}'
-    said = json.dumps({'fault': f'{fault} ({first_line(error)}); give floats of Python.'})
-  text = np.frombuffer(said.encode(), np.uint8)
+  text = np.frombuffer(json.dumps(value if first() else None).encode(), np.uint8)
   size = int(multihost_utils.broadcast_one_to_all(np.int32(len(text))))
-  text = multihost_utils.broadcast_one_to_all(text if first() else np.zeros(size, np.uint8))
-  if 'fault' in (content := json.loads(bytes(text))):
-    raise InputError(content['fault'])
-  return content['value']
+  if not first():
+    text = np.zeros(size, np.uint8)
+  return json.loads(bytes(multihost_utils.broadcast_one_to_all(text)))
 
 
 def exists(path: Path) -> bool:
@@ -244,8 +198,10 @@ def exists(path: Path) -> bool:
       time.sleep(1)
     sees = from_all(path.exists())
   if len({*sees}) > 1:
-    others = f'process {sees.index(0)} does not see {path}, and process {sees.index(1)} does'
-    raise InputError(f'{others}; use a folder that all processes see.')
+    raise InputError(
+      f'process {sees.index(0)} does not see {path}, and process {sees.index(1)} does; use a '
+      'folder that all processes see.'
+    )
   return bool(sees[0])
 
 
@@ -282,7 +238,8 @@ def together() -> Iterator[None]:
     agreed = isinstance(error, KeyboardInterrupt) and str(error)
     if not jax.distributed.is_initialized() or agreed:
       raise
-    _leave(*farewell(error))
+    sentence, code = farewell(error)
+    _leave(sentence, code)
   except Exception as error:
     if not jax.distributed.is_initialized():
       raise

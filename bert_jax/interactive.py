@@ -35,7 +35,7 @@ class Curve(list[Point]):
     super().__init__(records.read(workdir).points)
     self.workdir = workdir
 
-  def _repr_png_(self) -> str | None:
+  def _repr_png_(self) -> bytes | None:
     return notebooks.drawn(self.workdir) or None
 
 

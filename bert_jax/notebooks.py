@@ -8,7 +8,6 @@ import importlib
 import io
 import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,20 +15,19 @@ from typing import Any
 
 import jax
 
-from bert_jax import cells
 from bert_jax.buckets import Bucket
-from bert_jax.errors import InputError, Paused, Stopped
+from bert_jax.errors import InputError
 from bert_jax.files import Path
 from bert_jax.metrics import CROSS_ENTROPIES, LOSSES, Level
 from bert_jax.workdir import records
 from bert_jax.workdir.recorded import Point
 
 # {kind of a Point: how it is drawn}. The evaluation of all rows is no point of the line.
-LOOKS = {'train': dict(color='0.6'), 'eval': dict(color='C0', marker='o', markersize=4)}
-LOOKS['whole'] = dict(color='C0', marker='D', linestyle='', markerfacecolor='none')
-WHOLE = 'eval, all rows'
-# Begins a shell's line: what follows is told to stop when its standard input has come to an end.
-ENDS_WITH = 'exec 3<&0 </dev/null; { cat <&3; kill -TERM -$$; } >/dev/null 2>&1 &\n'
+LOOKS: dict[str, dict[str, Any]] = {
+  'train': {'color': '0.6'},
+  'eval': {'color': 'C0', 'marker': 'o', 'markersize': 4},
+  'whole': {'color': 'C0', 'marker': 'D', 'linestyle': '', 'markerfacecolor': 'none'},
+}
 DRIVE, DRIVE_MOUNT = 'drive:', '/content/drive'
 
 
@@ -41,8 +39,8 @@ def machine() -> str:
   advice = 'if this notebook has used it already, restart the runtime (Runtime > Restart session)'
   out = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
   if out.returncode:
-    *_, said = (out.stderr + out.stdout).strip().splitlines() or ['no reason was given']
-    raise InputError(f'JAX finds no device here ({advice}): {said[:300]}')
+    reason = (out.stderr + out.stdout).strip().splitlines()[-1:]
+    raise InputError(f'JAX finds no device here ({advice}): {"".join(reason)[:300]}')
   platform, count, kind = out.stdout.strip().splitlines()[-1].split(maxsplit=2)
   cores = f'{os.cpu_count()} cores'
   print(f'{cores}, no TPU and no GPU' if platform == 'cpu' else f'{count} x {kind}, {cores}')
@@ -62,9 +60,11 @@ def folder(name: str) -> Path:
     _colab_module('drive').mount(DRIVE_MOUNT)
     return Path(DRIVE_MOUNT, 'MyDrive', name.removeprefix(DRIVE))
   path = Path(name).expanduser()
-  if not isinstance(path, Bucket) and (word := re.match(r'\w+:', name)):
-    places = f'{DRIVE}NAME is on Google Drive, gs://BUCKET/NAME in a bucket'
-    raise InputError(f'{name}: {word[0]} is not known; {places}, ./{name} on this machine.')
+  if not isinstance(path, Bucket) and re.match(r'\w+:', name):
+    raise InputError(
+      f'{name} is no folder that is known; {DRIVE}NAME is on Google Drive, gs://BUCKET/NAME in a '
+      f'bucket, ./{name} on this machine.'
+    )
   if isinstance(path, Bucket) and path.protocol == 'gs' and 'google.colab' in sys.modules:
     _colab_module('auth').authenticate_user()
   return path
@@ -74,105 +74,65 @@ def _colab_module(name):
   try:
     return importlib.import_module(f'google.colab.{name}')
   except ImportError:
-    fault = f'{DRIVE}NAME is a folder of Google Drive, which Colab alone can mount'
-    raise InputError(f'{fault}; give a path here.') from None
-
-
-def run(command: str) -> None:
-  """Runs a command of the shell and shows its lines. InputError if it fails, so that *Run all* ends
-  there, which it does not after a line with `!`. An interruption of the cell is the command's, and
-  so is the end of this process, however it comes, which closes the pipe that ENDS_WITH reads."""
-  pipes: Any = {'stdout': subprocess.PIPE, 'stderr': subprocess.STDOUT, 'stdin': subprocess.PIPE}
-  text: Any = {'encoding': 'utf-8', 'errors': 'replace'}
-  whole = ENDS_WITH + command
-  process = subprocess.Popen(whole, shell=True, start_new_session=True, **pipes, **text)
-  with process:
-    lines: Any = process.stdout
-    try:
-      for line in lines:
-        print(line, end='')
-      process.wait()  # before its standard input ends: it may write elsewhere
-    except KeyboardInterrupt:
-      os.killpg(process.pid, signal.SIGINT)
-      print(*lines, sep='', end='')  # what it says at its end
-      process.wait()
-      raise Stopped('the command has ended, see its last line; the same cell goes on') from None
-  if process.returncode:
-    fault = f'the command has ended with status {process.returncode}, see its last line'
-    may_pass = process.returncode == Paused.code
-    mend = '' if may_pass else 'mend that (a setting in its cell, and run that), then '
-    raise InputError(f'{fault}; {mend}run this cell and those below.')
+    raise InputError(
+      f'{DRIVE}NAME is a folder of Google Drive, which Colab alone can mount; give a path here.'
+    ) from None
 
 
 def show_curve(workdir: Path) -> None:
-  if picture := drawn(workdir):
-    cells.Output().show(image_png=picture)
+  """Shows the curve of a run below the cell, if it has one."""
+  picture = drawn(workdir)
+  if picture:
+    from IPython import display
+
+    display.display({'image/png': base64.b64encode(picture).decode()}, raw=True)
 
 
-def drawn(workdir: Path) -> str:
-  """The curve of a run, below a title of its last values, as a PNG in base64. A metric known at
-  fewer than two steps is left out; '' if there is no other."""
+def drawn(workdir: Path) -> bytes:
+  """The curve of a run as a PNG: its loss and the metric by which it is judged, beside their
+  baselines. A metric known at fewer than two steps is left out; b'' if there is no other."""
   run = records.read(workdir)
-  judge, facts = run.judge, run.facts
-  names = curves_of(run.training, judge, facts.split('train').baselines)
-  at = lambda name: {p.step for p in run.points if p.values.get(name) is not None}
-  if not (names := [name for name in names if len(at(name)) > 1]):
-    return ''
+  known = {**run.facts.split('train').baselines, **run.facts.split('eval').baselines}
+  names = []
+  for name in curves_of(run.training, run.judge, run.facts.split('train').baselines):
+    if len({point.step for point in run.points if point.values.get(name) is not None}) > 1:
+      names.append(name)
+  if not names:
+    return b''
   from matplotlib.figure import Figure
 
-  data = 'eval' if 'eval' in facts.data else 'train'
-  split = facts.split(data)
-  baselines = {**split.baselines, **split.part}
-  levels = {'whole': split.baselines, 'eval': baselines}
-  levels['train'] = facts.split('train').baselines
-  labels = {'train': f'train, means of {run.log_every or "some"} steps', 'whole': WHOLE}
-  labels['eval'] = 'eval, a part of the rows' if split.part else 'eval'
   figure = Figure(figsize=(5.2 * len(names) + 1.8, 3.2), layout='constrained')
   for axis, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names):
-    last: dict[str, Any] = {}  # {kind: value}
+    title = name
     for kind, look in LOOKS.items():
       points = [p for p in run.points if p.kind == kind and p.values.get(name) is not None]
-      if points := without_jag(points) if kind == 'train' else points:
-        values = [point.values[name] for point in points]
-        last[kind] = values[-1]
-        alone = {'marker': 'o'} if len(points) == 1 else {}  # a line of one point is not seen
-        steps = [point.step for point in points]
-        axis.plot(steps, values, label=labels.get(kind, kind), **(alone | look))
-    if level := baselines.get(name):
-      which = f'{level.kind} of {"a part of " * (name in split.part)}{data}, {level.value:.3g}'
-      axis.axhline(level.value, color='0.3', ls=':', lw=1, label=which)
-    unit = ' (cross-entropy, nats)' if level and level.kind in CROSS_ENTROPIES else ''
-    axis.set(xlabel='step', ylabel=name + unit)
-    axis.set_title(headline(name, last, levels), fontsize=10)
+      if points:
+        steps, values = [p.step for p in points], [p.values[name] for p in points]
+        axis.plot(steps, values, label='eval, all rows' if kind == 'whole' else kind, **look)
+        title = f'{name} {values[-1]:.3g} ({kind})'
+    level = known.get(name)
+    if level:
+      axis.axhline(level.value, color='0.3', ls=':', lw=1, label=f'{level.kind}, {level.value:.3g}')
+    is_nats = level is not None and level.kind in CROSS_ENTROPIES
+    axis.set(xlabel='step', ylabel=f'{name} (cross-entropy, nats)' if is_nats else name)
+    axis.set_title(title, fontsize=10)
     axis.spines[['top', 'right']].set_visible(False)
-    if axis.get_legend_handles_labels()[1]:
-      axis.legend(frameon=False, fontsize=8)
+    axis.legend(frameon=False, fontsize=8)
   file = io.BytesIO()
   figure.savefig(file, format='png', dpi=90)
-  return base64.b64encode(file.getvalue()).decode()
+  return file.getvalue()
 
 
 def curves_of(training: Sequence[Point], judge: str, baselines: Mapping[str, Level]) -> list[str]:
   """The metrics whose curves are drawn: the one by which a run is judged and, if training does not
   tell it, its loss, by its name if it has a baseline, since it has the unit of that."""
-  there = {name for point in training for name in point.values}
-  losses = [name for name, x in baselines.items() if x.kind in LOSSES and name in there]
-  return [judge] if judge in there else [next(iter(losses), 'loss'), judge]
-
-
-def headline(
-  name: str, last: Mapping[str, float], levels: Mapping[str, Mapping[str, Level]]
-) -> str:
-  """A title of the last values of a metric, {kind of a Point: value}, with their distance to its
-  baseline on the same rows, of levels, {kind: {metric: Level}}: 'eval, all rows: mlm 5.68, 0.59
-  below unigram (6.27)'."""
-  kind = next((x for x in ('whole', 'eval', 'train') if x in last), '')
-  said = f'{WHOLE if kind == "whole" else kind}: {name} {last[kind]:.3g}' if kind else name
-  if not (level := levels.get(kind, {}).get(name)):
-    return said
-  gap = last[kind] - level.value
-  place = f'{abs(gap):.2f} {"below" if gap < 0 else "above"}' if abs(gap) >= 0.005 else 'at'
-  return f'{said}, {place} {level.kind} ({level.value:.3g})'
+  logged = set()
+  for point in training:
+    logged.update(point.values)
+  if judge in logged:
+    return [judge]
+  losses = [name for name, level in baselines.items() if level.kind in LOSSES and name in logged]
+  return [losses[0] if losses else 'loss', judge]
 
 
 def without_jag(points: Sequence[Point]) -> Sequence[Point]:

@@ -1,6 +1,5 @@
 """A run in a few lines of Python: what the command line does with the same rows in a file."""
 
-import base64
 import dataclasses
 import inspect
 import re
@@ -266,7 +265,7 @@ def test_a_run_shows_itself(run):
   held = [(point.step, point.values) for point in curve if point.kind == 'eval']
   assert [step for step, _ in held] == [4, 8, 9] and held[-1][1] == run.metrics
   assert [point.step for point in curve if point.kind == 'train'] == [*range(1, 10)]
-  assert base64.b64decode(curve._repr_png_()).startswith(b'\x89PNG')
+  assert curve._repr_png_().startswith(b'\x89PNG')
 
 
 def test_its_model_answers_a_table(run):
@@ -370,7 +369,7 @@ def test_a_record_of_a_notebook_is_known_as_ours_are(added, run):
   fields = {**ours.fields, 'mine.size': Field(3, 'a number', allowed='[1, 9]')}
   mine = dataclasses.replace(ours, name='mine', predictions=asked, fields=fields)
   spec, size = 'configs/finetune.py:task=sst2,objective=mine', '--config.mine.size=5'
-  with pytest.raises(InputError, match="'mine' is not known; .* or config.add. One of a notebook"):
+  with pytest.raises(InputError, match="'mine' is not known; .* or config.add"):
     config.load(spec, [size])
   assert config.add(mine) == 'mine' and config.load(spec, [size]).mine.size == 5
   with pytest.raises(InputError, match='config.mine.size is 0, outside'):
@@ -407,14 +406,8 @@ def test_a_score_that_is_no_number_is_named(run, monkeypatch):
   assert run.evaluate()['cost'] == 2.5
 
 
-@pytest.mark.parametrize('score, best, said', [
-  ('cost', 'x', 'metrics of this objective: classification, .*, matthews, cost'),
-  ('macro_f1', '', "score 'macro_f1' .* has the name of a metric of its own; give it another"),
-])  # fmt: skip
-def test_a_score_that_nothing_gives_or_that_is_there_is_refused(
-  added, small, tmp_path, score, best, said
-):
-  mine = dataclasses.replace(TASKS['classification'], name='mine', scores={score: len})
-  more = {'checkpoint.best_metric': best}
-  with pytest.raises(InputError, match=said):
+def test_a_score_that_nothing_gives_is_refused(added, small, tmp_path):
+  mine = dataclasses.replace(TASKS['classification'], name='mine', scores={'cost': len})
+  more = {'checkpoint.best_metric': 'x'}
+  with pytest.raises(InputError, match='metrics of this objective: classification, .*, matthews'):
     bert_jax.finetune(table(), tmp_path / 'W', task=mine, **small, **more)

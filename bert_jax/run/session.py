@@ -118,8 +118,6 @@ class Evaluator:
       for kind, count in counts.items():
         what = run.eval_step, state.params, run.empty_carry, batches, run.constants, count
         ends = lambda: run.watch.ask().ends
-        rows = '' if count else f' all {len(batches.source):,} rows'
-        self.at.progress.busy(f'evaluating{rows}')
         also = inputs.objective.derived_metrics, ends, TASKS[config.objective].scores
         results[kind], answers = evaluation.one_pass(*what, *also)
     run.results = results.get('whole', results['eval'])
@@ -155,7 +153,7 @@ class Session:
     self.saver = Saver(run, self.writer)
     self.summary = Summary(run, self.writer, time.monotonic() - run.watch.started)
     stack.enter_context(self.summary)
-    self.progress = closed(progress.opened(run.inputs.steps, step, workdir))
+    self.progress = closed(progress.Progress(run.inputs.steps, step, workdir))
     self.logger = Logger(run, self.writer, self.progress)
     self.profile = closed(Profile(config, workdir, run.clock))
     made = lambda step: run.inputs.batches.at(step, run.tally.skipped)

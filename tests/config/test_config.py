@@ -6,12 +6,10 @@ import dataclasses
 import re
 from pathlib import Path
 
-import jax
 import pytest
 from refusal import refusal, refused
 
 from bert_jax import config
-from bert_jax.command_line import command_line
 from bert_jax.config import ALL, __main__, optimizer
 from bert_jax.config.check import checked
 from bert_jax.field import NO_PAST, Field
@@ -286,17 +284,6 @@ def test_a_word_finds_fields_of_one_config_with_their_values():
   args.find = 'language_model.kind'  # of another objective
   with refused("no field has 'language_model.kind' in its name"):
     __main__.shown(args, [])
-
-
-def test_code_that_reads_a_field_of_no_table_is_told_where_fields_are_added():
-  """Its traceback stays, which names the line."""
-  loaded = config.load('configs/pretrain.py')
-  with pytest.raises(AttributeError) as end, command_line():
-    jax.eval_shape(lambda: loaded.loss.nsp_wieght)
-  assert "called 'nsp_wieght'; beside it stand 'nsp_weight', 'sbo_w" in end.value.__notes__[-1]
-  with pytest.raises(AttributeError) as end, command_line():
-    loaded.keys.nothing()
-  assert not hasattr(end.value, '__notes__')
 
 
 def test_a_config_is_printed_with_marks_at_what_is_not_default():

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import gc
 import json
 import math
 import os
@@ -75,34 +74,11 @@ def test_a_vote_that_comes_late_does_not_save_twice(monkeypatch):
   assert asked_to_save(monkeypatch, 1.0, 0.0, 100, Late())[0] == [15, 85]
 
 
-def working():
-  for _ in range(250):
-    time.sleep(0.02)
-
-
-def killing(number):
-  os.kill(os.getpid(), number)
-  working()
-
-
-def collecting(number):
-  """Where nothing can be raised: Python prints it, and goes on as if there had been no signal."""
-
-  def callback(phase, info):
-    gc.callbacks.remove(callback)
-    os.kill(os.getpid(), number)
-
-  gc.callbacks.append(callback)
-  gc.collect()
-  working()
-
-
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize('doing', [killing, collecting])
-def test_a_command_that_is_interrupted_says_one_line(doing, number, monkeypatch, capsys):
-  monkeypatch.setattr(sys, 'unraisablehook', sys.unraisablehook)  # the command sets its own
+def test_a_command_that_is_interrupted_says_one_line(number, capsys):
   with pytest.raises(SystemExit) as end, command_line():
-    doing(number)
+    os.kill(os.getpid(), number)
+    time.sleep(10)
   assert (end.value.code, capsys.readouterr().err) == (130, 'stopped\n')
 
 
@@ -147,14 +123,6 @@ def test_a_closed_terminal_saves_unless_nohup_has_it_ignored():
         assert asked() == (handler == signal.SIG_DFL)
   finally:
     signal.signal(signal.SIGHUP, before)
-
-
-def test_devices_that_are_not_here_are_one_sentence(monkeypatch, capsys):
-  monkeypatch.setenv('JAX_PLATFORMS', 'cuda')
-  with pytest.raises(SystemExit) as end, command_line():
-    jax.devices('cuda')
-  said = capsys.readouterr().err
-  assert end.value.code == 2 and said.count('\n') == 1 and 'JAX_PLATFORMS=cuda' in said
 
 
 # ---- numbers that are not finite -----------------------------------------------------------------

@@ -1,7 +1,6 @@
 """Several processes on loopback are one run: the same numbers as one process, one log, one set of
 checkpoints that any number of processes continues; and a lost one ends the others."""
 
-import contextlib
 import errno
 import json
 import os
@@ -198,26 +197,8 @@ def test_a_lost_process_ends_the_others(lost, devices, corpus_file, tmp_path):
   stop_one(process, workdir, 10, signal.SIGKILL, lost)
   begun = time.monotonic()
   code, _, err = done(process, timeout=150)
-  assert code != 0 and time.monotonic() - begun < 120 and 'stack trace' not in err
-  assert 'another one is gone or unreachable' in err
-  assert 'goes on from its newest checkpoint' in err
+  assert code != 0 and time.monotonic() - begun < 120
   assert config_lib.from_json((workdir / 'config.json').read_text())  # what it wrote is whole
-
-
-def test_a_process_that_waits_for_a_lost_one_ends_with_a_sentence(tmp_path):
-  program = """
-import signal, time
-hosts.LOST_SECONDS = 3
-hosts.join()
-if index:
-  os.kill(os.getpid(), signal.SIGKILL)
-time.sleep(60)
-"""
-  code, _, err = changed(tmp_path, 'from bert_jax import hosts' + program)
-  assert code == hosts.Alone.code and 'stack trace' not in err
-  said = 'error: process 0 of 2 was aborted, for the reason above, or since another one'
-  assert f'\n{said} {hosts.AGAIN}\n' in err
-  assert 'terminate called' not in err
 
 
 @pytest.mark.slow
@@ -268,12 +249,11 @@ def test_a_process_whose_others_do_not_come_says_so(tmp_path):
   [
     ({'JAX_NUM_PROCESSES': 'two'}, 2, 'does not say which process this is'),
     ({'JAX_PROCESS_ID': '2'}, 2, 'does not say which process this is'),
-    ({}, 3, 'cannot be reached within 1 seconds'),
   ],
 )
-def test_what_is_said_before_the_processes_join(changes, code, said, tmp_path, monkeypatch, capsys):
-  """Numbers that make no sense, and a coordinator that is not there; this process can play the
-  part."""
+def test_numbers_of_processes_that_make_no_sense(
+  changes, code, said, tmp_path, monkeypatch, capsys
+):
   env = {'JAX_COORDINATOR_ADDRESS': '127.0.0.1:9', 'JAX_NUM_PROCESSES': '2', 'JAX_PROCESS_ID': '1'}
   for name, value in (env | changes).items():
     monkeypatch.setenv(name, value)
@@ -316,48 +296,15 @@ def test_what_not_all_processes_see_is_one_sentence(tmp_path, monkeypatch):
   assert hosts.exists(late) and slept == [1]
 
 
-@pytest.mark.parametrize('fails', [False, True])
-def test_jax_is_as_before_when_the_processes_have_joined(fails, monkeypatch):
-  """Meanwhile its client has a callback for a lost process. SIGTERM still ends what it ended."""
-  made, caught, before = [], [], signal.getsignal(signal.SIGTERM)
-
-  def initialize(*coordinates, **limits):
-    hosts._jax.get_distributed_runtime_client(node_id=3)
-    if fails:
-      raise RuntimeError('no')
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as JAX's own handler
-
-  make = lambda **given: made.append(given)
-  monkeypatch.setattr(hosts._jax, 'get_distributed_runtime_client', make)
-  c_library = SimpleNamespace(signal=lambda number, action: caught.append(number))
-  monkeypatch.setattr(hosts.ctypes, 'CDLL', lambda name: c_library)
-  monkeypatch.setattr(jax.distributed, 'initialize', initialize)
-  monkeypatch.delenv(hosts.ADDRESS, raising=False)
-  refused = pytest.raises(InputError, match='did not come together .no.')
-  with refused if fails else contextlib.nullcontext():
-    hosts.join(60)
-  assert signal.getsignal(signal.SIGTERM) == before
-  assert hosts._jax.get_distributed_runtime_client is make
-  assert made[0].keys() == {'node_id', 'missed_heartbeat_callback'}
-  assert caught == [] if fails else [signal.SIGABRT]
-
-
-def test_all_processes_get_the_value_or_the_error_of_the_first(monkeypatch):
+def test_all_processes_get_the_value_of_the_first(monkeypatch):
   """A second process, which has another value, hears what the first has sent."""
   monkeypatch.setattr(jax, 'process_count', lambda: 2)
-  told = 'tell each other numbers and texts, and here is .*give'
-  cases = ({'f1': 0.5}, {1}, True), ({'f1': np.float32(0.5)}, {}, False), ([{1, 2}], 3, False)
   sent = []
-  for value, other, is_json in cases:
-    for index, own in enumerate((value, other)):
-      monkeypatch.setattr(jax, 'process_index', lambda index=index: index)
-      talk = (lambda x: sent.pop(0)) if index else (lambda x: sent.append(x) or x)
-      monkeypatch.setattr(hosts.multihost_utils, 'broadcast_one_to_all', talk)
-      if is_json:
-        assert hosts.from_first(own) == value
-      else:
-        with pytest.raises(InputError, match=told):
-          hosts.from_first(own)
+  for index, value in enumerate(({'f1': 0.5, 'name': 'ä'}, {'f1': 0.25})):
+    monkeypatch.setattr(jax, 'process_index', lambda index=index: index)
+    talk = (lambda x: sent.pop(0)) if index else (lambda x: sent.append(x) or x)
+    monkeypatch.setattr(hosts.multihost_utils, 'broadcast_one_to_all', talk)
+    assert hosts.from_first(value) == {'f1': 0.5, 'name': 'ä'}
 
 
 @pytest.mark.parametrize(('lost', 'code'), [(False, 1), (True, 3)])

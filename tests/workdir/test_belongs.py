@@ -554,32 +554,6 @@ def test_a_workdir_that_cannot_be_written_is_refused_before_compiling(corpus_fil
     train(small_pretrain(corpus_file), '/proc/nowhere/run')
 
 
-def test_a_library_whose_reads_have_failed_prints_nothing():
-  program = """if True:
-    import asyncio
-    from bert_jax.command_line import command_line
-
-    async def read(loop):
-      try:
-        await loop.create_future()
-      except BaseException:
-        raise OSError('a damaged block')
-
-    with command_line():
-      loop = asyncio.new_event_loop()
-      task = read(loop)
-      task.send(None)
-      del task
-      loop.close()
-      loop.call_soon_threadsafe(print)
-    raise_it = type('X', (), {'__del__': lambda self: 1 / 0})()
-    del raise_it
-  """
-  out = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True)
-  assert 'damaged' not in out.stderr and 'closed' not in out.stderr
-  assert 'ZeroDivisionError' in out.stderr and out.returncode == 0
-
-
 def test_a_workdir_that_is_removed_meanwhile(
   corpus_file, trained_line, tmp_path, monkeypatch, caplog
 ):

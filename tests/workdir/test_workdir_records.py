@@ -319,7 +319,7 @@ def test_each_reader_stands_each_damage(name, run, whole, other_copy, model, tmp
   again = rerun.outcome(whole, found)
   assert again['lines'] == len({(p.step, p.kind) for p in found.points if p.step <= 20})
   monkeypatch.setattr('matplotlib.figure.Figure.savefig', lambda *_, **__: None)
-  assert notebooks.drawn(run) == ''
+  assert notebooks.drawn(run) == b''
   facts = convert.facts_of_run(run, model) if found.checkpoints == (10, 20) else {}
   assert not facts or ('data' in facts) == bool(found.facts.data)
   assert records.read_summary(run).state in ('finished', '')

@@ -1,33 +1,38 @@
-"""The table of many runs."""
+"""The long table of a report, what it compares, and its pages."""
 
-import dataclasses
+import csv
 import itertools
 import json
+import re
 import shutil
 import statistics
 
 import numpy as np
+import pandas as pd
 import pytest
+from scipy import stats as scipy_stats
 
 from bert_jax import config as c
 from bert_jax.config import InputError
 from bert_jax.files import seal
-from bert_jax.tools.report import __main__ as report
-from bert_jax.tools.report import arms, figures, pages, tables
-from bert_jax.workdir import records
+from bert_jax.tools import report
+from bert_jax.tools.report import __main__ as command
+from bert_jax.tools.report import comparison, figures, pages, panels, table
+from bert_jax.workdir.contents import answers_folder
 
 PRETRAIN = 'configs/pretrain.py:runlocal'
+TABLE = 'configs/finetune.py:task=table'
 
 
-def workdir(folder, lines, *fields, spec=PRETRAIN, levels=(), rows='', rows_read=0, **facts):
+def workdir(folder, lines, *fields, spec=PRETRAIN, levels=(), part=(), rows='', size=0, **facts):
   """The files by which a report knows a run. lines: (step, split, {metric: value}); fields:
-  'NAME=VALUE'; levels: baselines; rows: fingerprint of the evaluation, and how many it has; facts:
-  more of run.json."""
+  'NAME=VALUE'; levels: baselines of all rows, part: of those of the curve; rows: fingerprint of the
+  evaluation, and size: how many it has; facts: more of run.json."""
   folder.mkdir(parents=True)
   config = c.load(spec, [f'--config.{field}' for field in fields])
   (folder / 'config.json').write_text(c.to_json(config))
-  of_eval = {'baselines': dict(levels), 'fingerprint': rows, 'rows': rows_read}
-  facts['data'] = {'eval': of_eval}
+  of_eval = {'baselines': dict(levels), 'fingerprint': rows, 'rows': size}
+  facts['data'] = {'eval': of_eval | ({'part': dict(part)} if part else {})}
   (folder / 'run.json').write_text(json.dumps(facts))
   rows = (json.dumps({'step': step, 'split': split} | own) for step, split, own in lines)
   (folder / 'metrics.jsonl').write_text(''.join(f'{row}\n' for row in rows))
@@ -42,439 +47,499 @@ def checkpoint_at(run, step, **meta):
   path.write_text(json.dumps(meta | {'seal': seal(meta)}))
 
 
-def cells(text):
-  """The cells of the rows of the first table of a text."""
-  text = text.split('\n\n')[1]
-  return [[cell.strip() for cell in line.split('  ') if cell.strip()] for line in text.splitlines()]
+def sweep(folder, values, metric='mlm', baseline='', fields=(), **more):
+  """A sweep of one evaluation a run. values: {arm: [value of seed 0, 1, ...]}; an arm is named by
+  the field that it sets, or by fields with commas between. Its plan is in the order of `values`."""
+  planned = {}
+  for arm, by_seed in values.items():
+    for seed, value in enumerate(by_seed):
+      name = f'{arm},seed={seed}'
+      planned[name] = {'arm': arm, 'spec': '', 'fields': []}
+      if value is not None:
+        lines = [(2, 'eval', {metric: value})]
+        workdir(folder / name, lines, *arm.split(','), f'seed={seed}', 'steps=2', *fields, **more)
+  (folder / 'sweep.json').write_text(json.dumps({'baseline': baseline, 'runs': planned}))
+  return folder
 
 
-def test_examples_are_told_apart_by_a_baseline_that_earlier_versions_record_too(tmp_path):
-  """The entropy of labels is recorded by later ones only, as are accuracies beside unigrams."""
-  scores = {'classification_accuracy': (0.7, 'majority'), 'f1': (0.4, 'majority')}
-  entropy, spec = {'classification': (0.61, 'entropy')}, 'configs/finetune.py:task=sst2'
-  spans = {'qa': (4.5, 'uniform'), 'f1': (20.0, 'unanswered')}
-  words = {'mlm': (6.5, 'unigram'), 'mlm_accuracy': (0.04, 'majority')}
-  known = {'a': scores, 'b': scores | entropy, 'c': {}, 'd': spans, 'e': words}
-  for name, levels in known.items():
-    lines = [(2, 'eval', {'f1': 0.5, 'classification': 0.6})]
-    workdir(tmp_path / name, lines, 'data.eval=x', spec=spec, levels=levels)
-  _, found = arms.judged(records.below(tmp_path)[0])
-  own = {path.name: {k: x for k, x in of.items() if 'of a' in k} for path, of in found.items()}
-  accuracy = {'classification_accuracy of a majority': 0.7}
-  others = {'c': {}, 'd': {'qa of a uniform': 4.5}, 'e': {'mlm of a unigram': 6.5}}
-  assert own == {'a': accuracy, 'b': accuracy, **others}
-  # The entropy also tells that a score is a loss.
-  (panel,) = report.read(tmp_path / 'b').panels
-  assert tables.more_tables(panel)[0].header == ('arm', 'classification, loss')
+def beta(x):
+  return f'optimizer.beta1=0.{x}'
 
 
-def test_runs_differ_in_their_fewest_steps_only_where_rows_are_few(tmp_path):
-  """Those of an earlier version had no min_steps, and seeds of both are one arm."""
-  spec = 'configs/finetune.py:task=sst2'  # 3 epochs of rows in steps of 4
-  for name, least in (('a', 100), ('b', 0)):
-    workdir(tmp_path / name, [(2, 'eval', {'f1': 0.5})], f'min_steps={least}', spec=spec)
-  for rows, found in ((133, {}), (132, {'min_steps': [100, 0]})):
-    for name in 'ab':
-      (tmp_path / name / 'run.json').write_text(json.dumps({'data': {'train': {'rows': rows}}}))
-    assert arms.varied(records.below(tmp_path)[0]) == found
+def compared(*folders, metric='mlm', **options):
+  (panel,) = report.read(*folders, **options).panels
+  return panel.compared(metric)
 
 
-def test_seeds_are_one_line_and_other_fields_another(tmp_path):
-  values = [2.0, 2.5, 3.6]
-  for seed, value in enumerate(values):
-    lines = [(1, 'eval', {'mlm': 9.0}), (2, 'eval', {'mlm': value}), (2, 'train', {'mlm': 1.0})]
-    # How often it was saved, and on how many devices it ran, set no run apart.
-    same = f'checkpoint.every={seed}', f'log.every={1 + seed}'
-    levels = {'mlm': (4.25, 'unigram')}
-    workdir(tmp_path / f'a{seed}', lines, f'seed={seed}', *same, levels=levels)
-  workdir(tmp_path / 'b', [(2, 'eval', {'mlm': 1.5})], 'optimizer.beta1=0.8')
-  _, seeds, other = cells(text := report.table(report.read(tmp_path)))
-  assert other == ['beta1=0.8', '1', '1.5000', *5 * '-']
-  middle = f'{np.mean(values):.4f} ± {statistics.stdev(values):.4f}'
-  assert seeds[:3] == ['beta1=0.9', '3', middle] and text.startswith(
-    'masked words and next sentences: mlm, nats\n'
-  )
-  assert 'To beat: 4.2500 nats (unigram), on held-out text; lower is better.' in text
-  # 4.302653 is the value of Student's t for 2 degrees of freedom in printed tables.
-  half = 4.302653 * statistics.stdev(values) / 3**0.5
-  assert seeds[3] == f'{2.7 - half:.4f} to {2.7 + half:.4f}'
+def texts(frame):
+  return [list(map(str, row)) for row in frame.to_numpy()]
 
 
-def plan(folder, **more):
-  """The sweep.json of a folder whose runs are called ARM,seed=N, in the order Z to A."""
-  names = sorted((path.name for path in folder.iterdir() if path.is_dir()), reverse=True)
-  runs = {name: {'arm': name.rpartition(',seed=')[0]} for name in names}
-  (folder / 'sweep.json').write_text(json.dumps({'runs': runs | more.pop('runs', {})} | more))
+# ---- Means and differences ----------------------------------------------------------------------
 
 
-def test_arms_stand_in_the_order_of_their_plan(tmp_path):
-  runs = {f'batch={n},seed=0': {'arm': f'batch={n}'} for n in (32, 128, 64)}
-  for name in runs:
-    size = f'batch_size={name.partition(",")[0].partition("=")[2]}'
-    workdir(tmp_path / 'S' / name, [(4, 'eval', {'mlm': 2.0})], size)
-  (tmp_path / 'S' / 'sweep.json').write_text(json.dumps({'runs': runs}))
-  _, *rows = cells(report.table(report.read(tmp_path)))
-  assert [row[0] for row in rows] == ['batch=32', 'batch=128', 'batch=64']
+def test_means_differences_and_p_are_scipys(tmp_path):
+  """Of three arms that lack other seeds, in which seeds move together."""
+  rng = np.random.default_rng(0)
+  shared = rng.normal(size=6)
+  values = {beta(x): [*(5 + shared + rng.normal(x / 9, 0.3, 6))] for x in (7, 5, 8)}
+  values[beta(5)][1] = values[beta(8)][4] = None
+  found = compared(sweep(tmp_path / 'S', values, baseline=beta(5)))
+  assert list(found.index) == [beta(5), beta(7), beta(8)]
+  ps = {}
+  for arm, row in found.iterrows():
+    numbers = [x for x in values[arm] if x is not None]
+    assert (row.seeds, row['mean'], row.sd) == (
+      len(numbers), statistics.fmean(numbers), statistics.stdev(numbers))  # fmt: skip
+    within = scipy_stats.ttest_1samp(numbers, 0).confidence_interval()
+    assert (row.low, row.high) == pytest.approx((within.low, within.high))
+    if arm != beta(5):
+      pairs = [(a, b) for a, b in zip(values[arm], values[beta(5)]) if None not in (a, b)]
+      test = scipy_stats.ttest_rel(*zip(*pairs))
+      within, ps[arm] = test.confidence_interval(), test.pvalue
+      assert (row.shared, row.p) == (len(pairs), pytest.approx(test.pvalue))
+      assert (row.difference_low, row.difference_high) == pytest.approx((within.low, within.high))
+  low, high = sorted(ps, key=ps.get)
+  assert found.p_corrected[low] == pytest.approx(min(1, 2 * ps[low]))
+  assert found.p_corrected[high] == pytest.approx(max(ps[high], found.p_corrected[low]))
+  assert found.p.isna()[beta(5)] and found.difference.isna()[beta(5)]
 
 
-def test_an_arm_has_the_name_of_its_sweep_else_its_fields_else_its_folder(tmp_path):
-  names = 'norm_bias', 'attention_bias', 'head_bias', 'decoder_bias', 'embedding_norm'
-  many = [f'model.{name}=false' for name in names]
-  costs = {'parameters': 1234567, 'flops_per_step': 5e8}
-  for name, fields in (('plain', []), ('bare', many)):
-    for seed in range(2):
-      lines = [(4, 'eval', {'mlm': 2.0 + seed})]
-      folder = tmp_path / 'runs' / f'arch={name},seed={seed}'
-      workdir(folder, lines, f'seed={seed}', *fields, costs=costs)
-  labels = lambda: sorted(row[0] for row in cells(report.table(report.read(tmp_path)))[1:])
-  _, *rows = cells(text := report.table(report.read(tmp_path)))
-  assert [(row[0], row[1]) for row in rows] == [('arch=bare', '2'), ('arch=plain', '2')]
-  assert text.count('1,234,567   2e+09') == 2
-  # Arms of one name have the folder above behind it; within one folder the fields.
-  workdir(tmp_path / 'more' / 'arch=bare,seed=0', lines, many[0], 'steps=9')
-  assert labels() == ['arch=bare (more)', 'arch=bare (runs)', 'arch=plain']
-  (panel,) = report.read(tmp_path, renamed=['more=M', 'arch=bare=B']).panels
-  assert [arm.label for arm in panel.arms] == ['B (M)', 'B (runs)', 'arch=plain']
-  workdir(tmp_path / 'runs' / 'arch=bare,seed=9', lines, 'seed=9', many[1])
-  assert [label.count('norm_bias=') for label in labels()] == [0, 0, 1, 1]
-  # The name that the sweep has given goes before.
-  shutil.rmtree(tmp_path / 'more')
-  shutil.rmtree(tmp_path / 'runs' / 'arch=bare,seed=9')
-  (tmp_path / 'runs' / 'arch=bare,seed=0').rename(tmp_path / 'runs' / 'other')
-  plan(tmp_path / 'runs', runs={'other': {'arm': 'arch=bare'}})
-  assert labels() == ['arch=bare', 'arch=plain']
-  plan(tmp_path / 'runs', runs=dict.fromkeys(('other', 'arch=bare,seed=1'), {'arm': 'model.x=1'}))
-  assert labels() == ['arch=plain', 'x=1']
+def test_runs_of_one_seed_are_averaged_and_copies_count_once(tmp_path):
+  folder = sweep(tmp_path / 'S', {beta(8): [2.0, 3.0]})
+  shutil.copytree(folder / f'{beta(8)},seed=1', folder / 'again')  # by other code: no copy
+  facts = json.loads((folder / 'again' / 'run.json').read_text()) | {'commit': 'abcdef'}
+  (folder / 'again' / 'run.json').write_text(json.dumps(facts))
+  lines = (folder / 'again' / 'metrics.jsonl').read_text()
+  (folder / 'again' / 'metrics.jsonl').write_text(lines.replace('3.0', '3.5'))
+  shutil.copytree(folder / f'{beta(8)},seed=0', folder / 'copy')
+  found = report.read(folder)
+  row = found.panels[0].compared('mlm').loc[beta(8)]
+  assert (row.seeds, row['mean']) == (2, (2.0 + 3.25) / 2)
+  runs = found.results.runs.set_index('run')
+  assert sorted(runs.status) == ['copy', 'finished', 'finished', 'finished']
+  assert runs.remark[str(folder / 'again')].startswith('of commit abcdef')
 
 
-def test_a_run_is_judged_by_its_own_metric(tmp_path):
-  table, none = 'finetune.py:task=table', 'checkpoint.best_metric='
-  for k, (spec, fields, metric) in enumerate(
-    (
-      ('pretrain.py', [], 'mlm'),
-      ('pretrain.py', ['checkpoint.best_metric=nsp', 'eval.batches=0'], 'nsp'),
-      (table, ['table.labels=a,b'], 'classification_accuracy'),
-      (table, ['table.regression=true'], 'pearson'),
-      (table, ['table.multi_label=true'], 'micro_f1'),
-      ('finetune.py:task=squad', [none], 'f1'),
-      ('finetune.py:task=swag', [none], 'choice_accuracy'),
-      ('finetune.py:task=gap', [none], 'coreference_accuracy'),
-    )
-  ):
-    run = records.read(workdir(tmp_path / str(k), [], *fields, spec=f'configs/{spec}'))
-    assert run.judge == metric, spec
+def test_what_never_leaves_a_guess_is_said_and_a_guess_does_not_beat_itself(tmp_path):
+  """A mean that is exactly the majority, and a loss that is hardly better than chance."""
+  levels = {'nsp_accuracy': (0.5, 'majority'), 'mlm': (6.0, 'unigram')}
+  for arm, (accuracy, loss) in {8: (0.5, 5.95), 7: (0.75, 5.99)}.items():
+    for seed in range(3):
+      lines = [(2, 'eval', {'nsp_accuracy': accuracy, 'mlm': loss + seed / 100})]
+      fields = beta(arm), f'seed={seed}', 'steps=2', 'checkpoint.best_metric=nsp_accuracy'
+      workdir(tmp_path / f'{arm},seed={seed}', lines, *fields, 'eval.batches=0', levels=levels)
+  (panel,) = report.read(tmp_path).panels
+  first, second, third = panels.notes(panel)
+  assert first == 'To beat: 0.5000 (majority).' and second == 'Not beaten by 8.'
+  assert third.startswith('mlm hardly leaves a guess, 6.0000 (unigram)') and '5.9600 at' in third
+  shutil.rmtree(tmp_path / '7,seed=0')
+  for seed in (1, 2):
+    shutil.rmtree(tmp_path / f'7,seed={seed}')
+  (panel,) = report.read(tmp_path).panels
+  assert 'No arm beats a guess' in list(panels.notes(panel))[1]
+
+
+def test_each_point_stands_beside_what_a_guess_scores_on_its_own_rows(tmp_path):
+  lines = [(s, 'eval', {'mlm': 6 - s / 5}) for s in (1, 2)] + [(2, 'whole', {'mlm': 5.7})]
+  sizes = {'levels': {'mlm': (6.0, 'unigram')}, 'part': {'mlm': (5.5, 'unigram')}, 'size': 10**6}
+  workdir(tmp_path / 'a', lines, 'steps=2', **sizes)
+  df = report.long(tmp_path)
+  assert df.groupby('kind')['level'].unique().map(list).to_dict() == {'eval': [5.5], 'whole': [6.0]}
+  assert df[df.final].value.tolist() == [5.7]
+  (panel,) = report.read(tmp_path).panels
+  drawn = figures.curves(panel).axes[0].lines
+  assert [list(line.get_ydata()) for line in drawn] == [[5.8, 5.6], [5.7], [5.5] * 2, [6.0] * 2]
+  # What depends on the model, such as what ELECTRA's generator leaves, is a level and no score.
+  own = {'replaced_accuracy': 0.9, 'replaced_accuracy_majority': 0.85, 'replaced': 0.3}
+  workdir(tmp_path / 'E' / 'b', [(2, 'eval', own)], 'steps=2')
+  df = report.long(tmp_path / 'E').set_index('metric')
+  assert set(df.index) == {'replaced_accuracy', 'replaced'}
+  assert df['level']['replaced_accuracy'] == 0.85 and np.isnan(df['level']['replaced'])
+
+
+def test_crossed_arms_have_main_effects_and_interactions(tmp_path):
+  """Against the means of cells, seed by seed; three by two, with a field that follows another."""
+  rng, values = np.random.default_rng(1), {}
+  for a, b in itertools.product((8, 7, 6), (0.1, 0.0)):
+    arm = f'{beta(a)},model.hidden_dropout_prob={b},model.attention_probs_dropout_prob={b}'
+    values[arm] = [*(a / 3 + b * (1 + a) + rng.normal(0, 0.1, 4))]
+  (panel,) = report.read(sweep(tmp_path / 'S', values, baseline=next(iter(values)))).panels
+  factors = comparison.crossed(panel.factors)
+  assert list(factors) == ['model.attention_probs_dropout_prob', 'optimizer.beta1']
+  found = comparison.effects(panel.df, 'mlm', factors, panel.baseline)
+  cell = np.array(list(values.values())).reshape(3, 2, 4)
+  names = [beta(7), beta(6), 'model.attention_probs_dropout_prob=0.0']
+  both = [f'{names[2]} x {name}' for name in names[:2]]
+  expected = [cell[i].mean(0) - cell[0].mean(0) for i in (1, 2)]
+  expected += [cell[:, 1].mean(0) - cell[:, 0].mean(0)]
+  expected += [cell[i, 1] - cell[0, 1] - cell[i, 0] + cell[0, 0] for i in (1, 2)]
+  for name, by_seed in zip(names + both, expected, strict=True):
+    test = scipy_stats.ttest_1samp(by_seed, 0)
+    assert found.difference[name] == pytest.approx(by_seed.mean())
+    assert found.p[name] == pytest.approx(test.pvalue)
+  shutil.rmtree(tmp_path / 'S')
+  del values[arm]  # no full grid
+  (panel,) = report.read(sweep(tmp_path / 'S', values, baseline=next(iter(values)))).panels
+  assert not len(comparison.crossed(panel.factors).columns)
+
+
+def labelled(folder, arms, right, baseline=''):
+  """A sweep of classifiers. right: {arm: [which examples are right, of each seed]}."""
+  given = 'data.train=a.tsv', 'data.eval=b.tsv', 'table.labels=x,y', 'epochs=0'
+  values = {arm: [float(np.mean(of_seed)) for of_seed in right[arm]] for arm in arms}
+  more = {'levels': {'classification_accuracy': (0.5, 'majority')}, 'spec': TABLE}
+  sweep(folder, values, 'classification_accuracy', baseline, given, **more)
+  for arm, seed in itertools.product(arms, range(3)):
+    out = answers_folder(folder / f'{arm},seed={seed}', 'b.tsv', 2)
+    out.mkdir(parents=True)
+    rows = enumerate(right[arm][seed])
+    answers = [{'id': f'{n}', 'gold': 'x', 'prediction': 'yx'[int(good)]} for n, good in rows]
+    (out / 'predictions.jsonl').write_text('\n'.join(map(json.dumps, answers)))
+    scores = {'tokens': '0-64', 'examples': len(answers), 'classification_accuracy': 0.5}
+    (out / 'scores.json').write_text(json.dumps({'by_length': [scores]}))
+  return folder
+
+
+def test_scores_of_few_examples_have_intervals_and_tests_over_examples_too(tmp_path):
+  """As scipy has them; and the rounding of a score adds its variance over seeds."""
+  rng, arms = np.random.default_rng(2), (beta(8), beta(7))
+  right = {arm: rng.random((3, 80)) < 0.6 + 0.2 * (arm == arms[1]) for arm in arms}
+  folder = labelled(tmp_path / 'S', arms, right, arms[0])
+  row = compared(folder, metric='classification_accuracy').loc[arms[1]]
+  hits = round(80 * row['mean'])
+  share = scipy_stats.binomtest(hits, 80)
+  within = share.proportion_ci(method='wilson')
+  assert (row.examples_low, row.examples_high) == pytest.approx((within.low, within.high), abs=5e-3)
+  ps = []
+  for mine, other in zip(right[arms[1]], right[arms[0]]):
+    only = int(sum(mine & ~other))
+    ps.append(scipy_stats.binomtest(only, only + int(sum(~mine & other))).pvalue)
+  assert (row.p_examples_low, row.p_examples_high) == pytest.approx((min(ps), max(ps)))
+  plain = [float(np.mean(x)) for x in right[arms[1]]]
+  error = ((statistics.variance(plain) + (1 / 80) ** 2 / 12) / 3) ** 0.5
+  assert row.high - row['mean'] == pytest.approx(4.302653 * error)
+  percent = compared(folder, metric='classification_accuracy', percent=True).loc[arms[1]]
+  assert percent.drop(['seeds', 'collapsed', 'shared']).filter(regex='^(?!p)').to_dict() == (
+    pytest.approx((100 * row).filter(percent.index).drop(
+      ['seeds', 'collapsed', 'shared']).filter(regex='^(?!p)').to_dict(), nan_ok=True))  # fmt: skip
+  assert percent.p == pytest.approx(row.p) and percent.p_examples_low == row.p_examples_low
+  (panel,) = report.read(folder, percent=True).panels
+  cells = panels.comparison(panel, panel.metric).set_index('arm').loc[arms[1]]
+  assert cells['mean ± sd'] == f'{100 * row["mean"]:.2f} ± {100 * row.sd:.2f}'
+  # Answers to other examples are compared with none.
+  path = answers_folder(folder / f'{arms[1]},seed=0', 'b.tsv', 2) / 'predictions.jsonl'
+  path.write_text(path.read_text().replace('"id": "0"', '"id": "z"'))
+  row = compared(folder, metric='classification_accuracy').loc[arms[1]]
+  assert (row.p_examples_low, row.p_examples_high) == pytest.approx((min(ps[1:]), max(ps[1:])))
+
+
+def test_the_caption_names_the_strongest_evidence_not_the_largest_difference(tmp_path):
+  values = {beta(8): [5.0, 5.3, 5.1], beta(7): [4.9, 5.19, 5.01], beta(6): [4.0, 5.9, 4.2]}
+  (panel,) = report.read(sweep(tmp_path / 'S', values, baseline=beta(8))).panels
+  found = panel.compared('mlm')
+  assert abs(found.difference[beta(6)]) > abs(found.difference[beta(7)])
+  said = panels.strongest(panel)
+  assert said.startswith(f'Strongest evidence: {beta(7)} against {beta(8)}, -0.1')
+  assert f'{found.p_corrected[beta(7)]:.4f}' in said
+
+
+# ---- Which runs stand in a mean -----------------------------------------------------------------
+
+
+def test_a_status_says_which_runs_stand_in_a_mean(tmp_path):
+  """Collapsed runs do, and are told; none that failed, goes on or has no number."""
+  values = {beta(8): [0.9, 0.92, 0.91, 0.5, 0.1, 0.2, None], beta(7): [0.8, 0.7, 0.75]}
+  folder = sweep(tmp_path / 'S', values, baseline=beta(8))
+  runs = {seed: folder / f'{beta(8)},seed={seed}' for seed in range(7)}
+  text = (runs[3] / 'metrics.jsonl').read_text()
+  (runs[3] / 'metrics.jsonl').write_text(text.replace('}', ', "constant": 1}'))
+  (runs[4] / 'summary.json').write_text(json.dumps({'state': 'running', 'step': 2}))
+  text = (runs[5] / 'metrics.jsonl').read_text()
+  (runs[5] / 'metrics.jsonl').write_text(text + text.replace('0.2', 'null'))
+  (folder / 'logs').mkdir()
+  ended = {'state': 'failed', 'error': 'no space'}
+  (folder / 'logs' / f'{runs[6].name}.json').write_text(json.dumps(ended))
+  found = report.read(folder)
+  states = found.results.runs.set_index('run').status
+  expected = ['finished'] * 3 + ['collapsed', 'unfinished', 'no number', 'failed']
+  assert [states[str(path)] for path in runs.values()] == expected
+  (panel,) = found.panels
+  row = panel.compared('mlm').loc[beta(8)]
+  assert (row.seeds, row.collapsed) == (4, 1)
+  assert row.mean_sound == pytest.approx(0.91) and row['mean'] == pytest.approx(3.23 / 4)
+  cells = panels.comparison(panel, 'mlm').set_index('arm')
+  assert cells['mean ± sd'][beta(8)].endswith('(1 of 4 collapsed, 0.9100 ± 0.0100 without)')
+  assert f'In no mean: 2 of 7 runs of {beta(8)}.' in panels.notes(panel)
+  odd = texts(panels.odd_runs(found))
+  assert [str(runs[6]), beta(8), '6', 'failed', 'no space'] in odd and len(odd) == 4
+  # A baseline whose runs all collapsed is compared with nothing; of runs that go on alone the
+  # results so far are shown.
+  for seed in (0, 1, 2):
+    text = (runs[seed] / 'metrics.jsonl').read_text()
+    (runs[seed] / 'metrics.jsonl').write_text(text.replace('}', ', "constant": 1}'))
+  assert compared(folder).p.isna().all()
+  for path in folder.glob('*/config.json'):
+    (path.parent / 'summary.json').write_text(json.dumps({'state': 'running'}))
+  assert compared(folder).seeds[beta(7)] == 3
+
+
+def test_what_is_odd_among_the_runs_of_an_arm_is_said(tmp_path):
+  """A field, the commit, and a run that went on with more steps than it began with."""
+  folder = sweep(tmp_path / 'S', {beta(8): [1.0, 2.0, 3.0]})
+  config = c.load(PRETRAIN, [f'--config.{x}' for x in (beta(7), 'seed=1', 'steps=2')])
+  (folder / f'{beta(8)},seed=1' / 'config.json').write_text(c.to_json(config))
+  argv = ['train', '--config.steps=1'], ['train', '--config.steps=2']
+  facts = {'commands': [{'argv': words, 'time': ''} for words in argv], 'commit': 'fedcba'}
+  (folder / f'{beta(8)},seed=2' / 'run.json').write_text(json.dumps(facts))
+  remarks = report.read(folder).results.runs.remark.tolist()
+  assert 'others of its arm of another' in remarks[0]
+  assert 'differs from other runs of its arm in optimizer.beta1' in remarks[1]
+  assert remarks[2].startswith('went on with other steps') and 'of commit fedcba' in remarks[2]
 
 
 def test_a_run_that_may_stop_early_counts_its_best(tmp_path):
-  lines = [(k, 'eval', {'mlm': x}) for k, x in enumerate((3.0, 2.0, 2.5, None), 1)]
-  lines.append((4, 'train', {'mlm': 1.0, 'loss': 1.0}))
-  stops = 'checkpoint.best_metric=mlm', 'eval.batches=0', 'eval.patience=2', 'eval.every=1'
-  workdir(tmp_path / 'a', lines)
-  workdir(tmp_path / 'b', lines, *stops, 'checkpoint.best_mode=min')
-  workdir(tmp_path / 'c', lines, *stops, 'checkpoint.best_mode=max')
-  result = report.read(tmp_path)
-  assert [run.final('mlm') for run in result.runs] == [None, 2.0, 3.0]
-  assert result.runs[0].final('nsp') is None
-  assert dataclasses.replace(result.runs[1], points=()).final('mlm') is None
-  said = [x for x in report.table(result).splitlines() if x.startswith('Values are of the last')]
-  assert len(said) == 1 and 'of b, c, where a run may stop early' in said[0]
-  with pytest.raises(InputError, match='no run has an evaluated nsp; there are mlm.$'):
-    report.read(tmp_path, metric='nsp')
+  lines = [(k, 'eval', {'mlm': x}) for k, x in enumerate((3.0, 2.0, 2.5), 1)]
+  stops = (
+    'checkpoint.best_metric=mlm',
+    'eval.batches=0',
+    'eval.patience=2',
+    'eval.every=1',
+    'steps=3',
+  )
+  for mode, expected in ('min', 2.0), ('max', 3.0):
+    workdir(tmp_path / mode, lines, *stops, f'checkpoint.best_mode={mode}')
+    df = report.long(tmp_path / mode)
+    assert df[df.final].value.tolist() == [expected] and len(df) == 3
 
 
-def test_runs_without_a_last_number_or_an_end_are_in_no_mean(tmp_path):
-  steps = 'steps=0', 'epochs=2.0'
-  for seed, (step, last, state) in enumerate(
-    [(4, 2.0, 'finished'), (4, None, 'finished'), (2, 9.0, 'running'), (4, 3.0, 'finished')]
-  ):
-    lines = [(1, 'eval', {'mlm': 5.0}), (step, 'eval', {'mlm': last})]
-    path = workdir(tmp_path / f'a{seed}', lines, f'seed={seed}', *steps)
-    (path / 'summary.json').write_text(json.dumps({'state': state, 'step': step}))
-  found = report.read(tmp_path)
-  ((row,),) = [panel.rows('mlm') for panel in found.panels]
-  assert row.values == {0: 2.0, 3: 3.0} and row.mean == 2.5
-  assert '2.5000 ± 0.7071' in report.table(found)
-  said = '\n'.join(found.remarks)
-  assert 'a1: its last mlm is no number' in said and 'a2: unfinished: at step 2' in said
+# ---- Arms, sweeps and evaluations ---------------------------------------------------------------
 
 
-def test_a_mean_with_collapsed_runs_says_so(tmp_path):
-  for seed, (value, more) in enumerate(((0.9, {}), (0.92, {}), (0.91, {}), (0.5, {'constant': 1}))):
-    scores = {'classification_accuracy': value} | more
-    fields, spec = (f'seed={seed}', 'epochs=0', 'steps=2'), 'configs/finetune.py:task=sst2'
-    workdir(tmp_path / f's{seed}', [(2, 'eval', scores)], *fields, spec=spec)
-  _, row = cells(text := report.table(report.read(tmp_path)))
-  assert row[1:3] == ['4', '0.8075 ± 0.2052 (1 of 4 collapsed, 0.9100 ± 0.0100 without)']
-  assert 'Collapsed runs (one answer for every example) are in all means, and in all tests.' in text
-  assert f'{tmp_path}/s3: collapsed: one answer for every example' in text
-  scores = {'classification_accuracy': 0.4, 'constant': 1}
-  for beta in '78':
-    more = f'optimizer.beta1=0.{beta}', *fields[1:]
-    workdir(tmp_path / f't{beta}', [(2, 'eval', scores)], *more, spec=spec)
-  lines = pages.latex(report.read(tmp_path)).splitlines()  # each other note has a mark of its own
-  assert r'beta1=0.9 & 4 & 0.8075 $\pm$ 0.2052\dag{} & - & - \\' in lines
-  assert r'\par \dag{} 1 of 4 collapsed, 0.9100 $\pm$ 0.0100 without' in lines
-  for beta in '78':
-    assert rf'beta1=0.{beta} & 1 & 0.4000\ddag{{}} & - & - \\' in lines
-
-
-def test_what_runs_of_an_arm_have_in_common_is_said_once(tmp_path):
-  for seed, more in enumerate(({'constant': 1}, {}, {'constant': 1})):
-    scores = {'mlm': 2.0 + seed} | more
-    workdir(tmp_path / f's{seed}', [(2, 'eval', scores)], f'seed={seed}', 'steps=2')
-  fields = 'optimizer.beta1=0.8', 'steps=2'
-  workdir(tmp_path / 'other', [(2, 'eval', {'mlm': 4.0, 'constant': 1})], *fields)
-  why = 'collapsed: one answer for every example'
-  found = report.read(tmp_path)
-  said = [x for x in found.remarks if why in x]
-  assert said == [f'{tmp_path}/other: {why}', f'mlm_nsp: beta1=0.9, seeds 0, 2: {why}']
-  assert len([x for x in found.status.values() if x == why]) == 3  # the listing has each
-
-
-def test_a_heading_says_what_is_learned(tmp_path):
-  """Of arms that learn something else it is the name of the objective."""
-  alone = 'loss.nsp_weight=0', 'corpus.rows=full'
-  for name, fields in (('a', alone), ('b', ()), ('c', (*alone, 'optimizer.beta1=0.8'))):
-    workdir(tmp_path / name, [(2, 'eval', {'mlm': 2.0})], *fields, 'steps=2')
-  of = lambda *names: report.read(*(tmp_path / name for name in names)).panels[0].learned
-  assert of('a', 'c') == 'masked words alone' and of('b') == 'masked words and next sentences'
-  (one,), (other,) = (report.read(tmp_path / name).panels for name in 'ab')
-  assert dataclasses.replace(one, arms=[*one.arms, *other.arms]).learned == 'mlm_nsp'
-
-
-def test_sweeps_below_a_folder_have_their_plans(tmp_path):
-  """A folder with a run, a sweep and another of other baselines is as these sweeps alone."""
-  workdir(tmp_path / 'pretrain', [(9, 'eval', {'mlm': 2.0})], 'steps=9')
-  workdir(tmp_path / 'longer', [(9, 'eval', {'mlm': 1.9})], 'steps=9', 'optimizer.beta1=0.8')
-  for sweep, values in (('S', '78'), ('T', '56')):
-    spec = f'configs/finetune.py:task={"sst2" if sweep == "S" else "squad"}'
-    metric = 'classification_accuracy' if sweep == 'S' else 'qa_f1'
-    for x in values:
-      name = f'beta1=0.{x}'
-      fields = f'optimizer.beta1=0.{x}', 'steps=2', 'epochs=0'
-      path = tmp_path / 'more' / sweep / f'{name},seed=0'
-      workdir(path, [(2, 'eval', {metric: int(x) / 10})], *fields, spec=spec)
-    gone = {f'{sweep},seed=1': {'arm': 'gone'}}
-    plan(tmp_path / 'more' / sweep, baseline=f'beta1=0.{values[0]}', runs=gone)
-  found = report.read(tmp_path)
-  baselines = {panel.arms[0].runs[0].path.parent.name: panel.baseline for panel in found.panels}
-  assert baselines == {'S': 'beta1=0.7', 'T': 'beta1=0.5', tmp_path.name: ''}
-  alone = report.read(tmp_path / 'more' / 'S')
-  same = next(x for x in found.panels if x.baseline == alone.panels[0].baseline)
-  assert same.rows(same.metrics[0]) == alone.panels[0].rows(same.metrics[0])
-  for sweep in 'ST':
-    said = f'{tmp_path}/more/{sweep}: planned and without results: {sweep},seed=1'
-    assert found.remarks.count(said) == 1
-  assert not any('baseline' in x for x in found.remarks)
-
-
-def test_each_table_has_the_baseline_of_its_own_sweep(tmp_path):
-  """Of two sweeps of one objective that were evaluated otherwise, too; and a pre-training stands
-  before a fine-tuning whose folder comes later, in the folder above as by name."""
-  for sweep, rows in (('S', 'full'), ('S-more', 'nsp')):
-    for arm in ('0.1', '0.2'):
-      path, fields = tmp_path / sweep / f'{sweep}{arm},seed=0', (f'corpus.rows={rows}', 'steps=2')
-      fields = *fields, f'loss.nsp_weight={int(rows == "nsp")}', f'optimizer.beta1={arm}'
-      workdir(path, [(2, 'eval', {'mlm': 2.0})], *fields, rows=rows)
-    plan(tmp_path / sweep, baseline=f'{sweep}0.{1 if sweep == "S" else 2}')
-  fields = 'steps=2', 'epochs=0'
-  tuned, scores = tmp_path / 'S-sst2' / 'a,seed=0', {'classification_accuracy': 0.7}
-  workdir(tuned, [(2, 'eval', scores)], *fields, spec='configs/finetune.py:task=sst2')
-  for folders in ([tmp_path], [tmp_path / x for x in ('S', 'S-more', 'S-sst2')]):
-    found = report.read(*folders)
-    assert [panel.baseline for panel in found.panels] == ['S0.1', 'S-more0.2', '']
-    assert [panel.objective for panel in found.panels] == ['mlm_nsp', 'mlm_nsp', 'classification']
-  with_name = report.read(tmp_path, baseline='S-more0.1')  # the user's holds for all
-  assert {panel.baseline for panel in with_name.panels} == {'S-more0.1', ''}
-
-
-def test_no_table_is_silent_about_runs_that_have_not_ended(tmp_path):
-  """Nor is the one for a paper: of arms with fewer runs than planned and of arms without one."""
-  for arm, steps in (('a', (4, 4, 4)), ('b', (4, 2, 4)), ('c', (2, 2, 2))):
-    for seed, step in enumerate(steps):
-      fields = f'seed={seed}', 'steps=4', f'optimizer.beta1=0.{ord(arm)}'
-      workdir(tmp_path / f'{arm},seed={seed}', [(step, 'eval', {'mlm': 2.0 + seed})], *fields)
-  plan(tmp_path, baseline='a', runs={f'd,seed={n}': {'arm': 'd'} for n in (0, 1)})
-  (panel,) = report.read(tmp_path).panels
-  assert panel.missing == {'c': (3, 3), 'b': (1, 3), 'd': (2, 2)}
-  said = 'Runs that failed or have not ended are in no mean: c (3 of 3), b (1 of 3), d (2 of 2).'
-  assert said in tables.narrow(panel)[1] and said in list(tables.notes(panel))
-  tuned, fields = tmp_path / 'sst2' / 'a,seed=0', ('steps=2', 'epochs=0')
-  scores = {'classification_accuracy': 0.7}
-  workdir(tuned, [(2, 'eval', scores)], *fields, spec='configs/finetune.py:task=sst2')
-  text = pages.latex(report.read(tmp_path))
-  assert text.count(said) == 2 and text.index(f': {said}') < text.index(r'\par Runs that')
-  shutil.rmtree(tmp_path / 'sst2')
-  shutil.rmtree(tmp_path / 'b,seed=1')
-  for name in 'cd':
-    for seed in range(3):
-      shutil.rmtree(tmp_path / f'{name},seed={seed}', ignore_errors=True)
-  (tmp_path / 'sweep.json').unlink()
-  (panel,) = report.read(tmp_path).panels
-  assert not panel.missing and not list(tables.absent(panel))
-
-
-def test_an_arm_that_collapsed_gets_no_p_value(tmp_path):
-  """Nor does it count in the correction of the others."""
-  for arm, base in (('0.1', 3.0), ('0.2', 2.0), ('0.3', 4.0)):
-    for seed in range(3):
-      more = {'constant': 1.0} if arm == '0.3' else {}
-      scores = {'mlm': base + 0.1 * seed + 0.01 * int(arm[2]) * seed**2} | more
-      fields = f'model.hidden_dropout_prob={arm}', f'seed={seed}', 'steps=2'
-      workdir(tmp_path / f'{arm},{seed}', [(2, 'eval', scores)], *fields)
-  read = report.read(tmp_path, baseline='hidden_dropout_prob=0.1')
-  base, sound, gone = read.panels[0].rows('mlm')
-  assert gone.difference.p is gone.difference.corrected is None and gone.difference.interval
-  assert sound.difference.p == sound.difference.corrected < 0.05 and base.difference is None
-  best = 'hidden_dropout_prob=0.2 differs most from hidden_dropout_prob=0.1, of the arms that '
-  best += 'learned: -0.9'
-  assert figures.headline(read.panels[0], 'mlm').startswith(best)  # the other's is +1.07
-  said = 'in all means, and in all tests but of arms of which all did: hidden_dropout_prob=0.3.'
-  assert said in report.table(read)
-  read = report.read(tmp_path, baseline='hidden_dropout_prob=0.3')
-  (panel,) = read.panels
-  said = 'The baseline collapsed, so nothing is tested.'
-  assert said in report.table(read) and said in tables.narrow(panel)[1]
-  assert [row.difference.p for row in panel.rows('mlm')[1:]] == [None, None]
-
-
-def test_what_is_to_be_looked_at_is_named_with_its_sweep(tmp_path):
-  for folder, seeds in (('S-a', 3), ('S-b', 2), ('S-c', 2)):
-    for seed in range(seeds):
-      scores = {'classification_accuracy': 0.5 + seed / 7, 'constant': 1.0}
-      if folder == 'S-c':
-        del scores['constant']
-      fields = f'seed={seed}', 'steps=2', 'epochs=0', f'data.eval={folder}.tsv'
-      spec = 'configs/finetune.py:task=sst2'
-      workdir(tmp_path / folder / f'x,{seed}', [(2, 'eval', scores)], *fields, spec=spec)
-  remarks = report.read(tmp_path / 'S-a', tmp_path / 'S-b', renamed=['S-b=CoLA']).remarks
-  for said in ('in S-a, seeds 0, 1, 2: collapsed', 'in CoLA, seeds 0, 1: collapsed'):
-    assert any(said in x for x in remarks), remarks
-  (remark,) = [x for x in report.read(tmp_path / 'S-a').remarks if 'collapsed' in x]
-  assert ' in S-a' not in remark
-  (remark,) = report.read(tmp_path / 'S-a', tmp_path / 'S-c').remarks  # of the one sweep alone
-  assert ' in S-a, seeds' in remark
-
-
-def test_a_copy_of_a_run_is_no_other_seed(tmp_path):
-  for seed, value in enumerate((2.0, 3.0)):
-    workdir(tmp_path / f'a{seed}', [(2, 'eval', {'mlm': value})], f'seed={seed}')
-  shutil.copytree(tmp_path / 'a1', tmp_path / 'copy')
-  workdir(tmp_path / 'unfinished', [(1, 'eval', {'mlm': 9.0})], 'seed=1', 'log.every=7')
-  _, row = cells(text := report.table(report.read(tmp_path)))
-  assert row[1:3] == ['2', '2.5000 ± 0.7071']
-  assert f'{tmp_path}/copy: a copy of {tmp_path}/a1: counted once' in text
-  assert f'{tmp_path}/unfinished: a copy of {tmp_path}/a1: counted once' in text
-  # The same run by other code is no copy.
-  facts = json.loads((tmp_path / 'copy' / 'run.json').read_text())
-  (tmp_path / 'copy' / 'run.json').write_text(json.dumps(facts | {'commit': 'abc'}))
-  result = report.read(tmp_path)
-  assert len(arms.without_copies(result.runs)[0]) == 3
-
-
-def test_several_folders_are_one_report_and_no_two_arms_are_called_alike(tmp_path):
-  for name, beta in (('a', 0.8), ('b', 0.9)):
-    (tmp_path / name).mkdir()
-    workdir(tmp_path / name / 'run', [(1, 'eval', {'mlm': 2.0})], f'optimizer.beta1={beta}')
-  folders = tmp_path / 'a', tmp_path / 'b', tmp_path / 'a' / 'run'
-  _, one, two = cells(report.table(report.read(*folders)))
-  assert [one[0], two[0]] == ['beta1=0.8', 'beta1=0.9'] and one[1] == '1'
-  with pytest.raises(InputError, match='two arms are called X; give --label another name'):
-    report.read(*folders, renamed=['beta1=0.8=X', 'beta1=0.9=X'])
-
-
-@pytest.mark.parametrize(
-  ('schedule', 'warmup', 'differ'),
-  [
-    ('linear', 5, True),
-    ('constant', 5, False),
-    ('constant', 0.1, True),
-    ('inverse_sqrt', 5, False),
-  ],
-)
-def test_runs_that_went_on_with_more_steps_are_named_beside_others(
-  schedule, warmup, differ, tmp_path
-):
-  """If their learning rates were others at first, and unless all went on alike."""
-  rates = f'optimizer.schedule={schedule}', f'optimizer.warmup={warmup}'
-  for arm, seed in itertools.product((0.8, 0.9), (0, 1)):
-    fields = f'optimizer.beta1={arm}', f'seed={seed}', 'steps=60', *rates
-    path = workdir(tmp_path / f'{arm},{seed}', [(60, 'eval', {'mlm': arm + seed})], *fields)
-    if arm == 0.8:
-      earlier = [[40, 0.0], [40, 0.0, {'data.train': 'x'}]][: 1 + seed]  # one was moved, too
-      config = json.loads((path / 'config.json').read_text()) | {'earlier_lengths': earlier}
-      (path / 'config.json').write_text(json.dumps(config))
-  why = 'its first learning rates are those of such a run'
-  said = f'mlm_nsp: beta1=0.8, seeds 0, 1: it had 40 steps before: {why}'
-  assert report.read(tmp_path).remarks == [said] * differ
+def test_an_arm_has_the_name_of_its_plan_else_of_its_folder(tmp_path):
+  """Seeds are one arm whatever folders they are in, also where each starts from its own weights."""
+  folder = sweep(tmp_path / 'S', {beta(8): [1.0], beta(7): [2.0]})
   for seed in (0, 1):
-    shutil.rmtree(tmp_path / f'0.9,{seed}')
-  assert not report.read(tmp_path).remarks
+    source = f'init_from=X/a,seed={seed}'
+    fields = source, f'seed={seed}', f'log.every={5 + seed}', 'steps=2'
+    workdir(folder / f'by_hand{seed}', [(2, 'eval', {'mlm': 3.0})], *fields)
+  workdir(folder / 'more,seed=0', [(2, 'eval', {'mlm': 3.0})], beta(6), 'steps=2')
+  found = compared(folder)
+  assert found.seeds.to_dict() == {beta(8): 1, beta(7): 1, 'by_hand0': 2, 'more': 1}
+  for wrong, said in (['x'], 'is not OLD=NEW'), (['optimizer.beta=y'], 'did you mean'):
+    with pytest.raises(InputError, match=said):
+      report.read(folder, labels=wrong)
+  with pytest.raises(InputError, match='did you mean .optimizer.beta1=0.8'):
+    report.read(folder, baseline='optimizer.beta1=0.9')
+  with pytest.raises(InputError, match='two arms are called X: '):
+    report.read(folder, labels=[f'{beta(8)}=X', f'{beta(7)}=X'])
+  found = compared(folder, labels=[f'{beta(8)}=low', 'mlm=loss'], baseline=beta(7))
+  assert list(found.index) == [beta(7), 'low', 'by_hand0', 'more']
 
 
-def test_fields_of_an_arm_are_shortened_beside_a_folder_in_another(tmp_path):
-  for sweep, steps in (('a/S', 2), ('b/S', 3)):
-    for beta in (0.8, 0.9):
-      both = f'optimizer.beta1={beta}', 'optimizer.beta2=0.99'
-      path = tmp_path / sweep / f'{",".join(both)},seed=0'
-      workdir(path, [(steps, 'eval', {'mlm': beta})], *both, f'steps={steps}')
-    plan(tmp_path / sweep)
-  labels = {arm.label for panel in report.read(tmp_path).panels for arm in panel.arms}
-  assert 'beta1=0.8 (b/S)' in labels and len(labels) == 4, labels
+def test_one_table_of_a_sweep_and_its_tasks(tmp_path):
+  """Arms of one name are one row; each task has the baseline of its own sweep, and fine-tuning the
+  fields of the runs that it started from. Arms called alike that are not have their sweep."""
+  arms = {beta(8): [5.0, 5.1, 5.3], beta(7): [4.5, 4.7, 4.6]}
+  folder = sweep(tmp_path / 'S', arms, baseline=beta(8))
+  for task in ('sst2', 'cola'):
+    planned = {}
+    for arm, seed in itertools.product(arms, range(3)):
+      name, lines = f'{arm},seed={seed}', [(2, 'eval', {'classification_accuracy': 0.5 + seed / 9})]
+      fields = (
+        f'init_from={folder}/{name}',
+        f'seed={seed}',
+        'steps=2',
+        'epochs=0',
+        f'data.eval={task}',
+      )
+      workdir(tmp_path / task / name, lines, *fields, spec='configs/finetune.py:task=sst2')
+      planned[name] = {'arm': arm, 'spec': '', 'fields': []}
+    content = {'baseline': beta(7), 'runs': planned}
+    (tmp_path / task / 'sweep.json').write_text(json.dumps(content))
+  found = report.read(folder, tmp_path / 'sst2', tmp_path / 'cola', labels=['cola=CoLA'])
+  assert [panel.baseline for panel in found.panels] == [beta(8), beta(7), beta(7)]
+  every = panels.overview(found).set_index('arm')
+  assert [x.split(' (')[1][:4] for x in every] == ['S)', 'sst2', 'CoLA']
+  assert len(every) == 2 and every.iloc[0, 0] == '5.1333 ± 0.1528, n = 3, baseline'
+  assert list(found.panels[1].factors) == ['init_from: optimizer.beta1']
+  rows = list(csv.DictReader(panels.results_csv(found).splitlines()))
+  assert [row['sweep'] for row in rows] == ['S'] * 6 + ['sst2'] * 6 + ['CoLA'] * 6
+  assert [row['arm'] for row in rows[:6]] == [beta(8)] * 3 + [beta(7)] * 3
+  assert {row['init_from: optimizer.beta1'] for row in rows[6:]} == {'0.8', '0.7'}
+  sweep(tmp_path / 'T', arms, fields=['optimizer.beta2=0.9'])
+  labels = compared(folder, tmp_path / 'T').index
+  assert set(labels) == {f'{arm} ({name})' for arm in arms for name in 'ST'}
 
 
-def test_an_arm_of_several_sweeps_may_be_called_as_their_table_calls_it(tmp_path, monkeypatch):
-  for sweep, steps in (('S', 2), ('T', 3)):
-    for beta in (0.8, 0.9):
-      fields = f'optimizer.beta1={beta}', f'steps={steps}'
-      path = tmp_path / sweep / f'optimizer.beta1={beta},seed=0'
-      workdir(path, [(steps, 'eval', {'mlm': beta * steps})], *fields)
-    plan(tmp_path / sweep)
-  read = lambda *renamed: report.read(tmp_path / 'S', tmp_path / 'T', renamed=renamed)
-  labels = lambda found: sorted(arm.label for panel in found.panels for arm in panel.arms)
-  assert labels(read()) == [f'beta1={x} ({y})' for x in ('0.8', '0.9') for y in 'ST']
-  assert labels(read('beta1=0.8=low'))[2:] == ['low (S)', 'low (T)']
-  with pytest.raises(InputError, match=r"OLD is beta=0.8, NEW is x.; .*; did you mean 'beta1=0.8'"):
-    read('beta=0.8=x')
-  with pytest.raises(InputError, match=r'OLD is beta1, .*; write --label beta1=0.8=NEW\.$'):
-    read('beta1=0.8')  # the arm alone
-  # Of two folders with the same last name as many of those above are said as tell them apart.
-  shutil.copytree(tmp_path / 'T', tmp_path / 'more' / 'S')
-  read = lambda *renamed: report.read(*map(tmp_path.joinpath, ('S', 'more/S')), renamed=renamed)
-  here = f'{tmp_path.name}/S'
-  assert labels(read())[::3] == ['beta1=0.8 (more/S)', f'beta1=0.9 ({here})']
-  assert labels(read(f'{here}=here'))[::3] == ['beta1=0.8 (here)', 'beta1=0.9 (more/S)']
-  monkeypatch.chdir(tmp_path / 'more' / 'S')  # and they are called so wherever one stands
-  runs, _ = records.below('.', '../../S')
-  assert {*arms.names_of_folders(runs).values()} == {here, 'more/S'}
+def test_what_was_evaluated_otherwise_stands_apart(tmp_path):
+  """By masks, rows and vocabulary; labelled examples by their file, by what a guess scores on them,
+  and by their checksum where only that differs. Masks by the seed of a run are those of an arm."""
+  lines = [(2, 'eval', {'mlm': 2.0})]
+  own = 'eval_masking.policy=', 'eval.seed=-1', 'steps=2'
+  workdir(tmp_path / 'a', lines, 'steps=2')
+  workdir(tmp_path / 'b', lines, beta(8), 'steps=2')
+  assert len(report.read(tmp_path).panels) == 1
+  for seed in (3, 4):
+    workdir(tmp_path / f'd,seed={seed}', lines, f'seed={seed}', *own)
+  workdir(tmp_path / 'e', lines, beta(7), 'steps=2', rows='other')
+  apart = [panel.apart for panel in report.read(tmp_path).panels]
+  assert len(apart) == 3 and 'eval.seed=3 or 4' in apart[1] and 'rows=other' in apart[2]
+  lines = [(2, 'eval', {'classification_accuracy': 0.5})]
+  for n, (name, level, rows) in enumerate((('c', 0.5, ''), ('d', 0.5, 'x'), ('d', 0.75, 'x'))):
+    levels = {'classification_accuracy': (level, 'majority'), 'f1': (0.1, 'majority')}
+    fields = f'data.eval={name}.tsv', beta(n), 'steps=2', 'epochs=0'
+    workdir(tmp_path / 'T' / f'{n}', lines, *fields, spec=TABLE, levels=levels, rows=rows)
+  apart = [panel.apart for panel in report.read(tmp_path / 'T').panels]
+  assert (
+    len(apart) == 3 and apart[0].startswith(' (data.eval=c.tsv') and 'majority=0.75' in apart[2]
+  )
+  for n, rows in enumerate(('x', 'x', 'y')):
+    fields = beta(n + 3), 'steps=2', 'epochs=0', f'data.seq_length={64 if n else 128}'
+    workdir(tmp_path / 'U' / f'{n}', lines, *fields, spec=TABLE, rows=rows)
+  assert [len(panel.arms) for panel in report.read(tmp_path / 'U').panels] == [1, 1, 1]
+  shutil.rmtree(tmp_path / 'U' / '1')
+  assert len(report.read(tmp_path / 'U').panels) == 1  # cut otherwise, the same examples
 
 
-def test_runs_judged_under_other_masks_are_named(tmp_path):
-  """Runs of before evaluations had a masking are judged under their own, and by their seed."""
-  lines = [(1, 'eval', {'mlm': 2.0})]
-  own = 'eval_masking.policy=', 'eval.seed=-1'
-  workdir(tmp_path / 'a', lines, 'masking.masked_lm_prob=0.4')
-  workdir(tmp_path / 'b', lines)
-  workdir(tmp_path / 'old', lines, *own, 'optimizer.beta1=0.8')
-  assert 'cannot be compared' not in report.table(report.read(tmp_path))
-  workdir(tmp_path / 'c', lines, 'masking.masked_lm_prob=0.4', *own)
-  workdir(tmp_path / 'd', lines, 'seed=3', *own)
-  text = report.table(report.read(tmp_path))
-  assert 'stand in tables of their own, 3, since their numbers cannot be compared' in text
-  rates = 'eval_masking.masked_lm_prob={}; predictions per row={}'
-  for seeds, rate, count in (('0', '0.15', '10'), ('0', '0.4', '26'), ('0 or 3', '0.15', '10')):
-    assert (
-      f'masked words and next sentences: mlm (eval.seed={seeds}; {rates.format(rate, count)})'
-      in text
-    )
+def test_probes_are_rows_of_the_long_table(tmp_path):
+  folder = sweep(tmp_path / 'S', {beta(8): [2.0, 3.0, 4.0]})
+  for seed in range(3):
+    (folder / f'{beta(8)},seed={seed}' / 'probe').mkdir()
+    probe = {'losses': {'all': {'loss': 5 + seed}}, 'layers': {'accuracy': [0.2, 0.9, 0.8]}}
+    probe['pairs'] = {'accuracy': 0.3, 'pairs': 180, 'ties': 45}
+    probe['settings'] = {'data': 7 if seed == 2 else 3}
+    (folder / f'{beta(8)},seed={seed}' / 'probe' / '2.json').write_text(json.dumps(probe))
+  df = report.long(folder)
+  final = df[df.final & (df.kind == 'probe')].pivot_table('value', 'metric', 'seed')
+  expected = {'probe_pairs_accuracy': 0.3, 'probe_pairs_ties': 0.25, 'probe_tags_accuracy': 0.9}
+  assert final[0].to_dict() == {'probe_loss': 5, **expected} and list(final) == [0, 1]
+  assert ['seed=2 was probed on other data' in x for x in report.read(folder).results.remarks] == [
+    True
+  ]
 
 
-def test_runs_judged_on_other_rows_are_named(tmp_path):
-  lines = [(1, 'eval', {'mlm': 2.0})]
-  for name, rows in (('a', 'x'), ('b', 'y')):
-    workdir(tmp_path / name, lines, f'seed={ord(name)}', rows=rows)
-  assert '(rows of data.eval=x or y)\n' in report.table(report.read(tmp_path))
-  workdir(tmp_path / 'c', lines, 'optimizer.beta1=0.8', rows='x')
-  (tmp_path / 'c' / 'vocab.txt').write_text('[PAD]\n')
-  found = [panel.evaluated_on for panel in report.read(tmp_path).panels]
-  assert ['vocabulary=none' in x for x in found] == [True, False], found
+def test_every_row_says_how_far_the_training_was(tmp_path):
+  """Evaluations between two lines of training lie between them in tokens."""
+  lines = [(s, 'train', {'seen_tokens': 100.0 * s, 'mlm': 4.0}) for s in (100, 200)]
+  lines += [(s, 'eval', {'mlm': 4.0 - s / 500}) for s in (50, 130, 200, 210)]
+  costs = {'parameters': 1000, 'flops_per_step': 2e6}
+  workdir(tmp_path / 'a', lines, 'steps=200', costs=costs)
+  df = report.long(tmp_path)
+  points = df[df.kind == 'eval']
+  assert points.tokens.tolist()[:3] == [5e3, 13e3, 2e4] and np.isnan(points.tokens.iloc[3])
+  assert points.flops.tolist() == [1e8, 2.6e8, 4e8, 4.2e8]
+  assert set(df[df.kind == 'train'].metric) == {'seen_tokens', 'mlm'}
+  # Along FLOPs a curve is drawn where a step of an arm has more of them.
+  assert [axis.get_xlabel() for axis in figures.curves(report.read(tmp_path).panels[0]).axes] == [
+    'step'
+  ]
+  workdir(tmp_path / 'b', lines, beta(8), 'steps=200', costs=costs | {'flops_per_step': 3e6})
+  axes = figures.curves(report.read(tmp_path).panels[0]).axes
+  assert [axis.get_xlabel() for axis in axes] == ['step', 'FLOPs of the training']
+
+
+# ---- Pages --------------------------------------------------------------------------------------
+
+
+def test_a_report_replaces_only_what_a_report_has_written(tmp_path, capsys):
+  folder = sweep(
+    tmp_path / 'S', {beta(8): [2.0, 3.0, 4.0], beta(7): [2.5, 3.1, 4.2]}, baseline=beta(8)
+  )
+  out, mine = tmp_path / 'out', ['our-attention-scores.png', 'my-curves.pdf', 'figure-final.svg']
+  out.mkdir()
+  for name in mine:
+    (out / name).write_text('mine')
+  command.main([str(folder), '--out', str(out), '--title', 'A <b>'])
+  written = (out / 'written.txt').read_text().split()
+  assert {'report.html', 'report.md', 'table.tex', 'results.csv', '0-mlm_nsp-mlm-final.pdf'} <= {
+    *written
+  }
+  assert f'{beta(7)}  3' in capsys.readouterr().out
+  page = (out / 'report.html').read_text()
+  assert '<title>A &lt;b&gt;</title>' in page and page.count('<svg') == 1
+  assert not re.search(r'(src|href)="(?!#)', page)  # nothing is fetched
+  pdf = (out / '0-mlm_nsp-mlm-final.pdf').read_bytes()
+  assert b'/CIDFontType2' in pdf and b'/Type3' not in pdf  # fonts that journals take
+  assert (
+    r'optimizer.beta1=0.7 & 3 & 3.2667 ± 0.8622 & +0.2667 & ' in (out / 'table.tex').read_text()
+  )
+  assert f'| {beta(7)} | 3 | 3.2667 ± 0.8622 |' in (out / 'report.md').read_text()
+  before = {name: (out / name).read_bytes() for name in written}
+  command.main([str(folder), '--out', str(out), '--title', 'A <b>'])
+  assert before == {name: (out / name).read_bytes() for name in written}
+  shutil.rmtree(folder / f'{beta(7)},seed=0')
+  command.main([str(folder), '--out', str(out), '--label', 'mlm=loss'])
+  assert [(out / name).read_text() for name in mine] == ['mine'] * 3
+  (tmp_path / 'other').mkdir()
+  (tmp_path / 'other' / 'results.csv').write_text('mine')
+  with pytest.raises(SystemExit):
+    command.main([str(folder), '--out', str(tmp_path / 'other')])
+  assert 'results.csv is not of a report; choose another folder' in capsys.readouterr().err
+  assert [x.name for x in (tmp_path / 'other').iterdir()] == ['results.csv']
+
+
+def test_the_csv_runs_no_formula_and_has_the_commit(tmp_path):
+  folder = sweep(tmp_path / 'S', {beta(8): [2.0, -3.0]}, commit='abc')
+  found = report.read(folder, labels=[f'{beta(8)}=-1+2'])
+  rows = list(csv.DictReader(panels.results_csv(found).splitlines()))
+  assert [(row['arm'], row['mlm'], row['commit']) for row in rows] == [
+    ("'-1+2", '2.0', 'abc'), ("'-1+2", '-3.0', 'abc')]  # fmt: skip
+
+
+def test_pictures_have_the_differences_of_each_seed_and_every_score(tmp_path):
+  values = {beta(8): [2.0, 3.0, 4.0], beta(7): [2.5, 3.1, 4.2]}
+  folder = sweep(tmp_path / 'S', values, baseline=beta(8))
+  for path in folder.glob('*/metrics.jsonl'):
+    line = json.loads(path.read_text()) | {'nsp': 1.0}
+    path.write_text('\n'.join(json.dumps(line | {'step': step}) for step in (1, 2)))
+  (panel,) = report.read(folder).panels
+  left, right = figures.finals(panel).axes
+  dots = [line.get_xdata() for line in right.lines if line.get_marker() == 'o']
+  assert np.concatenate(dots) == pytest.approx([0.5, 0.1, 0.2])
+  assert [label.get_text() for label in left.get_yticklabels()] == list(values)
+  assert [axis.get_ylabel() for axis in figures.scores(panel).axes] == ['mlm', 'nsp']
+  assert figures.lengths(panel) is None
+  drawn = [picture.name.rpartition('-')[2] for picture in pages.pictures_of(panel, 0)]
+  assert drawn == ['final', 'curves', 'scores']
+
+
+def test_scores_by_length_have_a_table_and_bars(tmp_path):
+  right = {arm: np.arange(240).reshape(3, 80) % 3 > n for n, arm in enumerate((beta(8), beta(7)))}
+  folder = labelled(tmp_path / 'S', list(right), right)
+  for number, path in enumerate(sorted(folder.rglob('scores.json'))):
+    content = json.loads(path.read_text())
+    more = {'tokens': '65-128', 'examples': 30, 'classification_accuracy': number / 10}
+    none = {'tokens': '129-256', 'examples': 3, 'classification_accuracy': None}
+    path.write_text(json.dumps({'by_length': [more, *content['by_length'], none]}))
+  (panel,) = report.read(folder).panels
+  found = panel.by_length()
+  assert list(found) == ['0-64', '65-128'] and list(found.index) == list(right)
+  assert found['65-128'].tolist() == pytest.approx([0.4, 0.1])
+  (axis,) = figures.lengths(panel).axes
+  heights = [[bar.get_height() for bar in bars] for bars in axis.containers]
+  assert heights == found.to_numpy().tolist()
+  assert panel.final(panel.metric).examples.unique().tolist() == [113]
+
+
+def test_damaged_runs_are_named_and_the_rest_reported(tmp_path):
+  folder = sweep(tmp_path / 'S', {beta(8): [2.0, 3.0, 4.0]})
+  (folder / f'{beta(8)},seed=0' / 'config.json').write_text(
+    '{"objective": "mlm_nsp", "no_field": 1}'
+  )
+  with (folder / f'{beta(8)},seed=1' / 'metrics.jsonl').open('a') as file:
+    file.write('{"step": 500, "spl')  # cut off
+  found = report.read(folder)
+  assert found.panels[0].compared('mlm').seeds.tolist() == [2]
+  said = '\n'.join(found.results.remarks)
+  assert 'seed=0 is left out' in said and 'seed=1/metrics.jsonl' in said
+  assert said.splitlines()[0] in report.text(found)
+  with pytest.raises(InputError, match='no run with metrics'):
+    report.long(tmp_path / 'none')
+
+
+def test_the_long_table_has_the_columns_that_its_docstring_names(tmp_path):
+  df = report.long(sweep(tmp_path / 'S', {beta(8): [2.0]}))
+  names = re.findall(r'^\| ([a-z_, ]+) \| ', table.__doc__, re.M)[1:]
+  documented = {name for names in names for name in names.split(', ')}
+  assert documented == set(df) and isinstance(df, pd.DataFrame)

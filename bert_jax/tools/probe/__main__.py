@@ -11,7 +11,6 @@ a folder of runs (a sweep) all are probed; reports have what was found among the
 import argparse
 import contextlib
 import copy
-import dataclasses
 import json
 import math
 import zlib
@@ -32,8 +31,7 @@ from bert_jax.tools.probe import data as probe_data
 from bert_jax.tools.probe import layers as probe_layers
 from bert_jax.tools.probe import pieces as probe_pieces
 from bert_jax.tools.probe.pieces import Pair
-from bert_jax.tools.report import __main__ as report
-from bert_jax.tools.report import tables
+from bert_jax.tools.report import panels as report
 from bert_jax.workdir import checkpoint, contents, records, saved_steps
 
 KINDS = ('losses', 'pairs', 'layers', 'attention')
@@ -216,10 +214,10 @@ def run_all(args: argparse.Namespace) -> None:
   for line, paths in counted.items():
     log.info('%s', line if len(paths) == len(runs) else f'{which(paths)}: {line}')
   for panel in report.read(args.model).panels:
-    for name in (name for name in panel.metrics if name.startswith('probe_')):
-      of_probe = dataclasses.replace(panel, metrics=[name])
-      table, why = tables.main_table(of_probe), tables.untested(of_probe)
-      print(printable('\n'.join(['', table.title, *aligned([table.header, *table.rows]), *why])))
+    for name in panel.metrics:
+      if name.startswith('probe_'):
+        table = report.comparison(panel, name)
+        print(printable('\n'.join(['', name, *aligned([table.columns, *table.to_numpy()])])))
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -1,295 +1,314 @@
-"""Compares the arms of each objective in panels, with their differences to a baseline.
+"""The tables of a report as texts, panel by panel."""
 
-A panel holds arms of one objective that were evaluated in one way, on the same rows and masks, with
-the same vocabulary, so that their numbers can be compared.
-"""
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
-import collections
-import itertools
-import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+import pandas as pd
 
 from bert_jax.errors import InputError, suggestion
 from bert_jax.files import Path
-from bert_jax.metrics import CROSS_ENTROPIES, LOSSES, Level, own_levels
-from bert_jax.tasks import TASKS
-from bert_jax.tools.report import arms as report_arms
-from bert_jax.tools.report import missing_runs
-from bert_jax.tools.report.arms import Arm
-from bert_jax.tools.report.statistics import Difference, differences, interval, step_of, top_of
-from bert_jax.workdir.recorded import Run
+from bert_jax.metrics import LOSSES
+from bert_jax.tools.report import linear
+from bert_jax.tools.report import table as long_table
+from bert_jax.tools.report.comparison import compare, crossed, effects
+from bert_jax.tools.report.statistics import SCORES
+from bert_jax.tools.report.table import Results
 
-Under = Mapping[Path, Mapping[str, Any]]  # what each run was evaluated under, see arms.judged
-NO_SCORES = ('constant', 'masked')  # values of an evaluation that are not scores
-
-
-class Row(NamedTuple):
-  """The values of a metric over an arm's seeds, and their statistics."""
-
-  label: str
-  values: dict[int, float]  # {seed: value}
-  values_without_collapsed: dict[int, float]
-  mean: float | None  # None without a value
-  interval: tuple[float, float] | None
-  difference: Difference | None  # to the baseline
+NARROW = ['arm', 'seeds', 'mean ± sd', 'difference', 'p, corrected']  # the columns in LaTeX
+HARDLY = 0.02  # of the way from a guess to a perfect score
 
 
-@dataclass
+@dataclass(frozen=True)
 class Panel:
-  objective: str
-  arms: list[Arm]
+  """The arms of one task that were evaluated in one way, so that their numbers can be compared."""
+
+  task: str
+  learned: str  # what its runs learn; the task, if they differ in it
+  apart: str  # what sets it apart from other panels, in brackets, or ''
+  df: pd.DataFrame  # their part of the long table
+  runs: pd.DataFrame  # their part of the table of runs
+  factors: pd.DataFrame  # index arm: the fields in which arms differ, as texts
   metrics: list[str]  # the first one judges
-  baseline: str  # the label of an arm, or ''
-  evaluated_on: str  # how its evaluation differs from the other panels' of its task, or ''
-  words: Mapping[str, str]  # {a metric, or the path of a sweep's folder: what it is called}
-  sweep: str = ''  # the folders of its runs, as they are called, if other panels have others
-  # {label: (runs that are in no table, runs)} of arms that have some
-  missing: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+  baseline: str  # an arm, or ''
+  names: Mapping[str, str]  # {metric: what it is called}
+  percent: bool
 
   @property
-  def runs(self) -> list[Run]:
-    return [run for arm in self.arms for run in arm.runs]
+  def metric(self) -> str:
+    return self.metrics[0]
 
   @property
-  def learned(self) -> str:
-    """What its runs learn, 'masked words alone'; if they differ in it, their objective."""
-    configs = [run.config for run in self.runs if run.config]
-    said = {TASKS[config.objective].card(config).trained_for.replace('`', '') for config in configs}
-    return said.pop() if len(said) == 1 else self.objective
+  def arms(self) -> list[str]:
+    """The baseline, and the other arms in the order of the plan."""
+    return sorted(self.df[self.df.final].arm.unique(), key=lambda arm: arm != self.baseline)
 
-  @property
-  def told_by(self) -> str:
-    """What sets it apart from other panels: its sweep, and how it was evaluated."""
-    return '; '.join(filter(None, (self.sweep, self.evaluated_on)))
+  def final(self, metric: str) -> pd.DataFrame:
+    """The values of a metric that count."""
+    return self.df[self.df.final & (self.df.metric == metric) & self.df.value.notna()]
 
-  @property
-  def reads_part(self) -> bool:
-    """Whether curves are of a part of the rows, and an evaluation of all stands apart."""
-    return any(run.curve and len(run.curve) < len(run.evaluations) for run in self.runs)
+  def compared(self, metric: str) -> pd.DataFrame:
+    return compare(self.df, metric, self.baseline)
 
-  def rows(self, metric: str) -> list[Row]:
-    """A Row for each arm; p values are corrected for all comparisons of this metric."""
-    values = {arm.label: report_arms.values_of(arm.runs, metric) for arm in self.arms}
-    every = [value for by_seed in values.values() for value in by_seed.values()]
-    step = step_of(report_arms.examples(self.runs, metric), top_of(metric, every, self.metrics))
-    sound = lambda arm: [run for run in arm.runs if not run.collapsed()]
-    gone = [arm.label for arm in self.arms if arm.runs and not sound(arm)]
-    compared = differences(values, self.baseline, step, gone) if self.baseline else {}
-    out = []
-    for arm in self.arms:
-      kept = report_arms.values_of(sound(arm), metric)
-      each = list(values[arm.label].values())
-      mean = statistics.fmean(each) if each else None
-      within = interval(each, step, metric, self.metrics)
-      out.append(Row(arm.label, values[arm.label], kept, mean, within, compared.get(arm.label)))
-    return out
+  def name(self, metric: str) -> str:
+    return self.names.get(metric, metric)
 
-  def named(self, metric: str) -> str:
-    """What a metric is called; a loss is called so, or, with a unigram baseline, is in nats."""
-    level, name = self.level(metric), self.words.get(metric, metric)
-    if not level or not level.kind.startswith(CROSS_ENTROPIES):
-      return name
-    return f'{name}, {"nats" if level.kind.startswith("unigram") else "loss"}'
+  def number(self, value: float, metric: str, sign: str = '') -> str:
+    """A value of a metric as a text."""
+    digits = 2 if self.percent and SCORES.search(metric) else 4
+    return f'{value:{sign}.{digits}f}' if value == value else '-'
 
-  def level(self, metric: str, of_curves: bool = False) -> Level | None:
-    """The baseline that a metric must beat, such as the unigram loss, on the rows of the values
-    that count or of the curves. If arms read other parts, or do not record it, it is of all."""
-    splits = [run.facts.split('eval') for run in self.runs]
-    level = next((x.baselines[metric] for x in splits if metric in x.baselines), None)
-    points = [point for run in self.runs if (point := run.counted())]
-    if own := [x[metric] for point in points if metric in (x := own_levels(point.values))]:
-      return Level(statistics.fmean(x.value for x in own), own[0].kind)
-    counted = {point.kind for point in points}
-    if level is None or not (of_curves or counted == {'eval'}):
-      return level
-    parts = {x.part.get(metric) for x in splits}
-    is_part = self.reads_part or parts != {None}
-    of_all = level._replace(kind=f'{level.kind} of all rows') if is_part else level
-    return (len(parts) == 1 and parts.pop()) or of_all
-
-  def is_unbeaten(self, rows: Sequence[Row]) -> bool:
-    """Whether the first metric has a baseline and no Row's mean is better."""
-    means, level = [row.mean for row in rows if row.mean is not None], self.level(self.metrics[0])
-    if not level or not means:
-      return False
-    return min(means) >= level.value if level.kind.startswith(LOSSES) else max(means) <= level.value
-
-  def lost(self) -> list[str]:
-    """The labels of arms that beat no guess, where others do."""
-    rows = [row for row in self.rows(self.metrics[0]) if row.values]
-    labels = [row.label for row in rows if self.is_unbeaten([row])]
-    return labels if len(labels) < len(rows) else []
+  def by_length(self) -> pd.DataFrame:
+    """The means of the judging metric: index arm, a column for each length of texts."""
+    df = self.df[(self.df.kind == 'length') & (self.df.metric == self.metric)]
+    df = df[df.run.isin(self.runs.run[self.runs.counts])]
+    lengths = sorted(df.length.unique(), key=lambda length: int(length.partition('-')[0]))
+    return df.pivot_table('value', 'arm', 'length').reindex(index=self.arms, columns=lengths)
 
 
-@dataclass
-class Report:
-  """The panels of some runs, and remarks on runs that are not in them."""
-
+class Report(NamedTuple):
   panels: list[Panel]
-  runs: list[Run]  # all, including runs that are not counted
-  status: dict[Path, str]  # {path: why its run is not counted, or deserves a look}
-  # {objective: (names of fields in which runs differ, {label: [values]})}
-  differences: dict[str, tuple[list[str], dict[str, Sequence[str]]]]
-  remarks: list[str]
+  results: Results
 
 
-def report(
-  runs: Sequence[Run],
-  folders: Iterable[Path | str],
-  metric: str = '',
+def read(
+  *folders: Path | str,
   baseline: str = '',
-  renamed: Sequence[str] = (),
-  remarks: Sequence[str] = (),
+  labels: Sequence[str] = (),
+  percent: bool = False,
+  svm: bool = False,
 ) -> Report:
-  """Makes the Report of runs. baseline: an arm; '': the sweep's. renamed: ['OLD=NEW', ...], arms,
-  metrics and folders of sweeps."""
-  runs, evaluated_on = report_arms.judged(runs)
-  folders = list(map(Path, folders))
-  counted, copies = report_arms.without_copies(runs)
-  status = {path: f'a copy of {first}: counted once' for path, first in copies.items()}
-  baselines, planned, failed = missing_runs.planned_in(folders)
-  is_said = tuple(f'{path} ' for path in failed)
-  remarks = [*planned, *(x for x in remarks if not x.startswith(is_said))]
-  panels, fields, arm_of = [], {}, {}
-  words = {old: new for old, _, new in (text.rpartition('=') for text in renamed)}
-  places = report_arms.names_of_folders(runs)
-  columns = {*metrics_of(runs), *places.values()}
-  unused = {text for text in renamed if text.rpartition('=')[0] not in columns}
-  words |= {path: words.get(name, name) for path, name in places.items()}
-  called = set()  # by all names of all arms
-  of = lambda run: run.fields['objective']
-  for objective, some in itertools.groupby(sorted(counted, key=of), of):
-    arms = report_arms.arms_of(some := list(some), words)
-    for arm in arms:
-      status |= missing_runs.unfinished(arm.runs)
-    arm_of |= {run.path: arm for arm in arms for run in arm.runs}
-    unused -= report_arms.rename(arms, renamed)
-    called |= {name for arm in arms for name in (*arm.names, arm.label)}
-    remarks += (f'{objective}: {said}' for said in missing_runs.of_several_commits(arms))
-    if any(run.path not in status for arm in arms for run in arm.runs):
-      for arm in arms:  # else the results so far are shown
-        arm.runs = [run for run in arm.runs if run.path not in status]
-    fields[objective] = report_arms.differing(arms)
-    own = {} if baseline else baselines
-    panels += panels_of(objective, arms, evaluated_on, metric, baseline, own, remarks, words)
-  place = lambda run: (_place(run, folders), run.path.parent)
-  panels.sort(key=lambda panel: min(map(place, panel.runs)))
-  shown = {*copies, *(run.path for panel in panels for run in panel.runs)}
-  sweeps = [report_arms.sweeps_of(panel.runs, words) for panel in panels]
-  for panel, sweep in zip(panels, sweeps):
-    panel.sweep = sweep if len({*sweeps}) > 1 else ''
-    panel.missing = missing_runs.by_arm(panel.runs, arm_of, shown)
-  status |= missing_runs.fruitless(counted, metric)
-  for panel in panels:
-    status = missing_runs.changed_length(panel.runs) | status
-  if not any(metric in panel.metrics if metric else panel.metrics for panel in panels):
-    names = sorted(metrics_of(runs))
-    there = ', '.join(names) or 'none yet'
-    raise InputError(f'no run has an evaluated {metric or "metric"}; there are {there}.')
-  labels = [label for _, of_arms in fields.values() for label in of_arms]
-  if unused:
-    text = min(unused)
-    _refuse(text, [*labels, *sorted(columns)], called | columns, *text.rpartition('=')[::2])
-  if baseline and baseline not in called:
-    _refuse(baseline, labels, called | columns)
-  if baseline and not any(panel.baseline for panel in panels if len(panel.arms) > 1):
-    remarks.append(f'nothing is compared with {baseline}: no other arm is judged in the same way')
-  told = {path: why for path, why in status.items() if path not in failed}
-  status |= {path: f'failed: {error}' for path, error in failed.items() if path in status}
-  remarks += missing_runs.remarks_on(runs, told, arm_of, words)
-  return Report(panels, runs, status, fields, remarks)
+  """Reads the runs below some folders. baseline: the arm to compare with; '': each sweep's. labels:
+  ['OLD=NEW', ...], other names of arms, metrics and sweeps. percent: shows scores of up to 1 so.
+  svm: adds a linear SVM beside classifiers."""
+  names = {}
+  for label in labels:
+    old, _, new = label.rpartition('=')
+    if not (old and new):
+      raise InputError(f'--label {label!r} is not OLD=NEW; write the name, = and another name.')
+    names[old] = new
+  results = long_table.results(*folders, renamed=names)
+  df = linear.with_svms(results) if svm else results.values
+  sweeps = [Path(path).parent.name for path in results.runs.run]
+  for option, given, known in (
+    ('--label', names, [*results.runs.was, *df.metric.unique(), *sweeps]),
+    ('--baseline', [baseline] if baseline else [], [*results.runs.was, *df.arm.unique()]),
+  ):
+    for name in given:
+      if name not in known:
+        have = ', '.join(dict.fromkeys(known))
+        raise InputError(
+          f'{option}: nothing is called {name}; there are {have}{suggestion(name, known) or "."}'
+        )
+  if percent:
+    for metric in filter(SCORES.search, df.metric.unique()):
+      rows = df.metric == metric
+      if df.value[rows].abs().max() <= 1:
+        df.loc[rows, ['value', 'level']] *= 100
+  panels = []
+  for task, under in df[df.final][['task', 'under']].drop_duplicates().itertuples(index=False):
+    part = df[(df.task == task) & (df.under == under)]
+    panels.append(_panel(part, results, names.get(baseline, baseline), names, percent))
+  return Report(panels, results)
 
 
-def _refuse(text, shown, called, old='', new=''):
-  """Raises an InputError for an arm that is not there: --label OLD=NEW or, without these, the
-  --baseline. shown, called: the names that there are, and those by which they may be called."""
-  said = f'--label {text} says (OLD is {old}, NEW is {new})' if old else f'--baseline {text} says'
-  form = f'; write --label {text}=NEW.' if old and text in called else ''
-  fault = f'no arm, or several, is called as {said}; there are {", ".join(dict.fromkeys(shown))}'
-  raise InputError(fault + (form or suggestion(old or text, called) or '.'))
+def _panel(
+  df: pd.DataFrame, results: Results, baseline: str, names: Mapping[str, str], percent: bool
+) -> Panel:
+  task, under = df.task.iloc[0], df.under.iloc[0]
+  of_task = results.runs[results.runs.task == task]
+  runs, final = of_task[of_task.under == under], df[df.final]
+  counted = runs[runs.counts]
+  judge = counted.judge.mode()[0]
+  metrics = sorted(final.metric.unique(), key=lambda metric: metric != judge)
+  baselines = [baseline, *counted.arm[counted.is_baseline]]
+  base = next((arm for arm in baselines if arm in set(final.arm)), '')
+  by_arm = results.factors.loc[counted.run].groupby(list(counted.arm), sort=False).first()
+  apart = []
+  if results.runs.sweep.nunique() > 1:
+    apart.append(', '.join(counted.sweep.unique()))
+  others = [set(other.split('; ')) for other in of_task.under.dropna().unique()]
+  apart += [part for part in under.split('; ') if not all(part in other for other in others)]
+  return Panel(
+    task=task,
+    learned=counted.learned.iloc[0] if counted.learned.nunique() == 1 else task,
+    apart=f' ({"; ".join(apart)})' if apart else '',
+    df=df,
+    runs=runs,
+    factors=by_arm.loc[:, by_arm.nunique(dropna=False) > 1],
+    metrics=metrics,
+    baseline=base,
+    names=names,
+    percent=percent,
+  )
 
 
-def _place(run, folders):
-  """Which of the folders a run is in: tables stand in their order."""
-  around = run.path, *run.path.parents
-  return next((n for n, folder in enumerate(folders) if folder in around), 0)
+# ---- Tables -------------------------------------------------------------------------------------
 
 
-def panels_of(
-  objective: str,
-  arms: Sequence[Arm],
-  under: Under,
-  metric: str,
-  baseline: str,
-  baselines: Mapping[Path, str],
-  remarks: list[str],
-  words: Mapping[str, str],
-) -> list[Panel]:
-  """The Panels of an objective; panels with a baseline come first. That is the arm that the user
-  calls so, or else the baseline of a sweep, {folder: its name}, of the panel's own sweeps first.
-  Labels name the sweep only where a panel has several."""
-  ways = collections.defaultdict(list)  # {ways in which runs were evaluated: arms}
-  for arm in arms:
-    if arm.runs:
-      ways[frozenset(tuple(under[run.path].items()) for run in arm.runs)].append(arm)
-  for some in ways.values():
-    labels = [arm.label.removesuffix(arm.sweep) for arm in some]
-    if len({*labels}) == len(labels):
-      for arm, label in zip(some, labels):
-        arm.label = label
-  of_sweeps = lambda some: [baselines.get(run.path.parent) for arm in some for run in arm.runs]
-  names = [*filter(None, dict.fromkeys([baseline, *of_sweeps(arms)]))]
-  called = lambda some, name: [arm.label for arm in some if name in arm.names | {arm.label}]
-  matching, chosen = {}, {}
-  for way, some in ways.items():
-    own = sorted(names, key=lambda name: name not in of_sweeps(some))
-    matching[way] = next(filter(None, (called(some, name) for name in own)), [])
-    chosen[way] = matching[way][0] if len(matching[way]) == 1 else ''
-  baseline = baseline or next(iter(names), '')
-  if baseline and len(arms) > 1 and not any(chosen.values()):
-    how = 'several arms match' if any(matching.values()) else 'no arm matches'
-    there = ', '.join(dict.fromkeys(arm.label for arm in arms))
-    remarks.append(f'{objective}: {how} the baseline {baseline}; there are {there}')
-  out, several = [], 0
-  for way in sorted(ways, key=lambda way: not chosen[way]):
-    runs = [run for arm in ways[way] for run in arm.runs]
-    if not (names := metrics_of(runs)):
+def comparison(panel: Panel, metric: str) -> pd.DataFrame:
+  """How the arms of a panel compare by a metric, as texts."""
+  table, rows = panel.compared(metric), []
+  for arm, row in table.iterrows():
+    ps = [probability(row.p_examples_low), probability(row.p_examples_high)]
+    cells = {
+      'arm': arm,
+      'seeds': f'{row.seeds:.0f}',
+      'mean ± sd': spread(panel, metric, row),
+      '95 % over seeds': within(panel, metric, row.low, row.high),
+      '95 % over examples': within(panel, metric, row.examples_low, row.examples_high),
+      'difference': panel.number(row.difference, metric, '+'),
+      'its 95 %': within(panel, metric, row.difference_low, row.difference_high),
+      'p': probability(row.p),
+      'p, corrected': probability(row.p_corrected),
+      'p over examples': ' to '.join(dict.fromkeys(ps)),
+    }
+    if arm == panel.baseline:
+      cells['difference'] = 'baseline'
+    elif row.shared < max(row.seeds, table.seeds.iloc[0]):
+      cells['difference'] += f' ({row.shared:.0f} seeds)'
+    rows.append(cells)
+  cells = pd.DataFrame(rows)
+  empty = [name for name in cells if 'examples' in name and (cells[name] == '-').all()]
+  return cells.drop(columns=empty)
+
+
+def spread(panel: Panel, metric: str, row: pd.Series) -> str:
+  """'0.7100 ± 0.0700 (1 of 5 collapsed, 0.7400 ± 0.0100 without)'."""
+
+  def shown(mean: float, sd: float) -> str:
+    text = panel.number(mean, metric)
+    return f'{text} ± {panel.number(sd, metric)}' if sd == sd else text
+
+  text = shown(row['mean'], row.sd)
+  if row.collapsed:
+    text += f' ({row.collapsed:.0f} of {row.seeds:.0f} collapsed'
+    if row.mean_sound == row.mean_sound:
+      text += f', {shown(row.mean_sound, row.sd_sound)} without'
+    text += ')'
+  return text
+
+
+def within(panel: Panel, metric: str, low: float, high: float) -> str:
+  return f'{panel.number(low, metric)} to {panel.number(high, metric)}' if low == low else '-'
+
+
+def probability(p: float) -> str:
+  if p != p:
+    return '-'
+  return '< 0.0001' if p < 1e-4 else f'{p:.4f}'
+
+
+def overview(report: Report) -> pd.DataFrame:
+  """One table of all panels: a row for each arm, a column for each task."""
+  columns = {}
+  for panel in report.panels:
+    cells = comparison(panel, panel.metric).set_index('arm')
+    tested = ('p ' + cells['p, corrected']).where(cells.difference != 'baseline', 'baseline')
+    column = cells['mean ± sd'] + ', n = ' + cells.seeds + ', ' + tested
+    columns[panel.name(panel.metric) + panel.apart] = column
+  return pd.concat(columns, axis=1, sort=False).fillna('-').reset_index(names='arm')
+
+
+def more_tables(panel: Panel) -> dict[str, pd.DataFrame]:
+  """{title: table} of the further tables of a panel."""
+  tables, others = {}, {}
+  for metric in panel.metrics[1:]:
+    rows = panel.compared(metric).iterrows()
+    others[panel.name(metric)] = [spread(panel, metric, row) for _, row in rows]
+  if others:
+    tables['other scores, mean ± sd'] = pd.DataFrame({'arm': panel.arms, **others})
+  lengths = panel.by_length()
+  if lengths.shape[1] > 1:
+    texts = lengths.map(lambda value: panel.number(value, panel.metric))
+    tables['means by the tokens of a text'] = texts.reset_index()
+  factors = crossed(panel.factors)
+  if panel.baseline in factors.index and len(factors.columns):
+    rows = []
+    for effect, row in effects(panel.df, panel.metric, factors, panel.baseline).iterrows():
+      mean = panel.number(row.difference, panel.metric, '+')
+      ends = within(panel, panel.metric, row.difference_low, row.difference_high)
+      rows.append({'effect': effect, 'mean': mean, 'its 95 %': ends, 'p': probability(row.p)})
+    tables['main effects of crossed factors, and interactions (a x b)'] = pd.DataFrame(rows)
+  costs = panel.runs[panel.runs.counts].groupby('arm')[['parameters', 'flops']].mean()
+  costs['tokens'] = panel.final(panel.metric).groupby('arm').tokens.mean()
+  costs = costs.map(lambda x: '-' if pd.isna(x) else f'{x:,.0f}' if x < 1e9 else f'{x:.3g}')
+  arms = costs.join(panel.factors, how='outer').reindex(panel.arms).fillna('-')
+  tables['arms: costs, and the fields in which they differ'] = arms.reset_index(names='arm')
+  return tables
+
+
+def odd_runs(report: Report) -> pd.DataFrame:
+  """The runs that are in no mean or have a remark."""
+  runs = report.results.runs
+  odd = runs[(runs.status != 'finished') | (runs.remark != '')]
+  return odd[['run', 'arm', 'seed', 'status', 'remark']]
+
+
+def results_csv(report: Report) -> str:
+  """The text of results.csv: a line for each run, in the order of the tables."""
+  results, runs = report.results, []
+  for panel in report.panels:
+    runs += [panel.runs[panel.runs.arm == arm] for arm in panel.arms]
+  runs = pd.concat([*runs, results.runs]).drop_duplicates('run')
+  columns = ['run', 'sweep', 'task', 'arm', 'seed', 'status', 'remark', 'step', 'parameters']
+  final = results.values[results.values.final]
+  scores = final.pivot_table('value', 'run', 'metric', sort=False)
+  runs = runs[[*columns, 'flops', 'commit']].join(scores, on='run').join(results.factors, on='run')
+  # A spreadsheet would run some texts as formulas.
+  return runs.replace(r'^(?=[=+\-@\t\r])', "'", regex=True).to_csv(index=False)
+
+
+# ---- Sentences ----------------------------------------------------------------------------------
+
+
+def notes(panel: Panel) -> Iterator[str]:
+  """Sentences on what a guess scores, and on the runs that are in no mean."""
+  for metric in panel.metrics:
+    df = panel.final(metric)
+    df = df[df['level'].notna()]
+    if df.empty:
       continue
-    judge = collections.Counter(run.judge for run in runs).most_common(1)[0][0]
-    if metric and metric not in names:
-      remarks.append(f'{objective}: no evaluation has {metric}; there are {", ".join(names)}')
-    first = next((name for name in (metric, judge) if name in names), names[0])
-    names.sort(key=lambda name: name != first)
-    label = chosen[way]
-    ordered = sorted(ways[way], key=lambda arm: arm.label != label)  # the baseline first
-    is_beside = lambda other, some=ways[way]: not _is_other_task(some, other, words)
-    same = {x: arms for x, arms in ways.items() if x == way or is_beside(arms)}
-    several += len(same) > 1
-    told = report_arms.described(way, same)
-    out.append(Panel(objective, ordered, names, label, told, words))
-  if several > 1:
-    apart = f'evaluated otherwise stand in tables of their own, {several}'
-    remarks.append(f'{objective}: arms {apart}, since their numbers cannot be compared')
-  return out
+    guess = f'{panel.number(df["level"].mean(), metric)} ({df.level_kind.iloc[0]})'
+    beyond = gains(df)
+    if metric == panel.metric:
+      yield f'To beat: {guess}.'
+      lost = beyond[beyond <= 0].index
+      if len(lost) == len(beyond):
+        yield 'No arm beats a guess: nothing was learned that differences could speak of.'
+      elif len(lost):
+        yield f'Not beaten by {"; ".join(lost)}.'
+    if beyond.max() < HARDLY:
+      best = panel.number(panel.compared(metric)['mean'][beyond.idxmax()], metric)
+      yield f'{panel.name(metric)} hardly leaves a guess, {guess}, in any arm: {best} at best.'
+  for arm, same in panel.runs.groupby('arm', sort=False):
+    out = same[~same.counts & (same.status != 'copy')]
+    if len(out):
+      yield f'In no mean: {len(out)} of {len(same)} runs of {arm}.'
 
 
-def _is_other_task(arms, others, words):
-  """Whether arms are likely of another task of labelled examples than others: in folders of other
-  names, and evaluated on files of other names."""
-  runs, beside = ([run for arm in some for run in arm.runs] for some in (arms, others))
-  if any(run.config is None or TASKS[run.config.objective].reads_corpus for run in runs):
-    return False
-  folders = lambda some: {*report_arms.sweeps_of(some, words).split(', ')}
-  path = lambda run: run.fields['data.eval'] or run.fields['data.train']
-  data = lambda some: {str(path(run)).rpartition('/')[2] for run in some}
-  return all(of(runs).isdisjoint(of(beside)) for of in (folders, data))
+def gains(df: pd.DataFrame) -> pd.Series:
+  """How far the mean of each arm is from what a guess scores to a perfect score, as a share."""
+  by_arm = df.groupby('arm', sort=False)
+  means, levels = by_arm.value.mean(), by_arm['level'].mean()
+  if df.level_kind.iloc[0].startswith(LOSSES):
+    return (levels - means) / levels.abs()
+  top = 100 if max(means.max(), levels.max()) > 1 else 1
+  return (means - levels) / (top - levels)
 
 
-def metrics_of(runs: Sequence[Run]) -> list[str]:
-  """The names of the scores in the runs' evaluations that count."""
-  values = [point.values for run in runs if (point := run.counted())]
-  names = dict.fromkeys(name for of in values for name, x in of.items() if x is not None)
-  none = {*NO_SCORES, *(f'{name}_{x.kind}' for of in values for name, x in own_levels(of).items())}
-  return [name for name in names if name not in none and '_below_' not in name]
+def strongest(panel: Panel) -> str:
+  """A sentence on the difference with the strongest evidence."""
+  table = panel.compared(panel.metric)
+  if table.p_corrected.isna().all():
+    return 'No difference is tested.'
+  row = table.loc[table.p_corrected.idxmin()]
+  difference = panel.number(row.difference, panel.metric, '+')
+  over_examples = ''
+  if row.p_examples_low == row.p_examples_low:
+    ps = probability(row.p_examples_low), probability(row.p_examples_high)
+    over_examples = f'; over examples {ps[0]} to {ps[1]}'
+  return (
+    f'Strongest evidence: {row.name} against {panel.baseline}, {difference}, p over seeds '
+    f'{probability(row.p_corrected)}, corrected{over_examples}.'
+  )

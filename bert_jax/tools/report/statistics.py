@@ -1,7 +1,7 @@
 """Statistics of a few seeds: intervals of means, differences to a baseline, corrected p values.
 
-All use Student's t, as if the values of an arm were drawn from a normal distribution. With
-three to ten seeds a bootstrap gives intervals that are too narrow.
+Over seeds all use Student's t, as if the values of an arm were drawn from a normal distribution.
+With three to ten seeds a bootstrap gives intervals that are too narrow.
 
 A score of N examples is a multiple of a step of 1/N, or nearly (F1, Matthews): the seeds of an arm
 easily agree to the step, and their spread then says nothing. So rounding adds its variance,
@@ -114,3 +114,25 @@ def differences(
   for (name, x, _), p in zip(tested, holm([p for *_, p in tested])):
     out[name] = x._replace(corrected=p)
   return out
+
+
+def wilson(share: float, examples: int) -> tuple[float, float]:
+  """The 95 % interval of a share of right answers over other examples (Wilson 1927)."""
+  z = statistics.NormalDist().inv_cdf(0.975)
+  middle = (share + z**2 / (2 * examples)) / (1 + z**2 / examples)
+  spread = share * (1 - share) / examples + z**2 / (4 * examples**2)
+  half = z * spread**0.5 / (1 + z**2 / examples)
+  return middle - half, middle + half
+
+
+def mcnemar(first: Sequence[bool], second: Sequence[bool]) -> float:
+  """The p value of McNemar's exact test: whether two models, which were right (True) or wrong on
+  the same examples, differ by more than these examples explain."""
+  only_first = sum(a and not b for a, b in zip(first, second, strict=True))
+  only_second = sum(b and not a for a, b in zip(first, second, strict=True))
+  from scipy.special import bdtr
+
+  differing = only_first + only_second
+  return (
+    min(1.0, 2 * float(bdtr(min(only_first, only_second), differing, 0.5))) if differing else 1.0
+  )

@@ -1,0 +1,160 @@
+"""Compares the arms of a long table, as a DataFrame: index arm, and the columns
+
+| column | |
+|---|---|
+| seeds, mean, sd | of the values that count; runs of one seed are averaged first |
+| low, high | 95 % interval of the mean over other seeds (Student's t, from 3 seeds on) |
+| examples_low, examples_high | of a share of right answers: the same over other examples (Wilson) |
+| shared, difference, difference_low, difference_high | to the baseline, over the seeds of both |
+| p, p_corrected | of a paired t-test over seeds; for all comparisons of the table (Holm) |
+| p_examples_low, p_examples_high | McNemar's test over examples, lowest and highest of the seeds |
+| collapsed, mean_sound, sd_sound | runs with one answer for all; mean and sd without them |
+"""
+
+import itertools
+import json
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bert_jax import files
+from bert_jax.errors import InputError
+from bert_jax.files import Path
+from bert_jax.tools.report.statistics import (
+  Difference,
+  difference,
+  differences,
+  interval,
+  mcnemar,
+  step_of,
+  top_of,
+  wilson,
+)
+
+NONE = (np.nan, np.nan)
+
+
+def compare(df: pd.DataFrame, metric: str, baseline: str = '') -> pd.DataFrame:
+  """Compares the arms of one task, evaluated in one way (columns `task` and `under`), by a metric:
+  a row for each arm, the baseline first."""
+  final = df[df.final.astype(bool)]
+  if final.groupby(['task', 'under']).ngroups > 1:
+    raise InputError('the table has several tasks or evaluations; compare df[df.under == ...].')
+  arms = list(dict.fromkeys(final.arm))
+  if baseline and baseline not in arms:
+    raise InputError(f'no arm is called {baseline}; there are {", ".join(arms)}.')
+  arms.sort(key=lambda arm: arm != baseline)
+  beside = list(dict.fromkeys(final.metric))
+  chosen = final[(final.metric == metric) & final.value.notna()]
+  parts = {arm: chosen[chosen.arm == arm] for arm in arms}
+  values = {arm: by_seed(part) for arm, part in parts.items()}
+  step = rounding(chosen, metric, beside)
+  gone = [arm for arm in arms if len(parts[arm]) and (parts[arm].status == 'collapsed').all()]
+  found = differences(values, baseline, step, gone) if baseline else {}
+  rows = {}
+  for arm, part in parts.items():
+    numbers, sound = list(values[arm].values()), part[part.status != 'collapsed']
+    low, high = interval(numbers, step, metric, beside) or NONE
+    row = {'seeds': len(numbers), 'collapsed': len(part) - len(sound), 'low': low, 'high': high}
+    row['mean'], row['sd'] = mean_and_sd(numbers)
+    row['mean_sound'], row['sd_sound'] = mean_and_sd(list(by_seed(sound).values()))
+    if step and ('accuracy' in metric or 'exact' in metric):  # a share of right answers
+      top = top_of(metric, list(chosen.value), beside)
+      ends = wilson(row['mean'] / top, int(chosen.examples.max()))
+      row['examples_low'], row['examples_high'] = ends[0] * top, ends[1] * top
+    if known := found.get(arm):
+      row |= as_row(known) | {'shared': known.seeds, 'p_corrected': known.corrected}
+      ps = mcnemar_by_seed(part, parts[baseline]) if step else []
+      row |= {'p_examples_low': min(ps, default=None), 'p_examples_high': max(ps, default=None)}
+    rows[arm] = row
+  columns = ['seeds', 'mean', 'sd', 'low', 'high', 'examples_low', 'examples_high', 'shared']
+  columns += ['difference', 'difference_low', 'difference_high', 'p', 'p_corrected']
+  columns += ['p_examples_low', 'p_examples_high', 'collapsed', 'mean_sound', 'sd_sound']
+  table = pd.DataFrame.from_dict(rows, orient='index').reindex(columns=columns)
+  return table.rename_axis('arm').astype(float)
+
+
+def by_seed(rows: pd.DataFrame) -> dict[int, float]:
+  """{seed: value}; runs of one seed are averaged."""
+  return {seed: statistics.fmean(values) for seed, values in rows.groupby('seed').value}
+
+
+def mean_and_sd(values: Sequence[float]) -> tuple[float, float]:
+  mean = statistics.fmean(values) if values else np.nan
+  return mean, statistics.stdev(values) if len(values) > 1 else np.nan
+
+
+def rounding(rows: pd.DataFrame, metric: str, beside: Sequence[str]) -> float:
+  """What one of the examples adds to a score; 0 if it counts none. beside: see top_of."""
+  examples = int(rows.examples.max()) if len(rows) else 0
+  return step_of(examples, top_of(metric, list(rows.value), beside))
+
+
+def as_row(found: Difference) -> dict[str, Any]:
+  low, high = found.interval or NONE
+  return {'difference': found.mean, 'difference_low': low, 'difference_high': high, 'p': found.p}
+
+
+def mcnemar_by_seed(arm: pd.DataFrame, baseline: pd.DataFrame) -> list[float]:
+  """The p values of McNemar's tests of two arms, one for each seed whose answers are at hand."""
+  theirs = {row.seed: right_answers(row) for row in baseline.itertuples()}
+  ps = []
+  for row in arm.itertuples():
+    mine, other = right_answers(row), theirs.get(row.seed, {})
+    if mine and mine.keys() == other.keys():
+      ps.append(mcnemar(list(mine.values()), [other[name] for name in mine]))
+  return ps
+
+
+def right_answers(row: Any) -> dict[str, bool]:
+  """{id of an example: whether its answer is right}; {} if the metric is not the share of these."""
+  lines = (files.read_bytes(Path(row.answers) / 'predictions.jsonl') or b'').splitlines()
+  right = {}
+  for number, answer in enumerate(map(json.loads, lines)):
+    if 'gold' in answer:
+      right[str(answer.get('id', number))] = answer['prediction'] == answer['gold']
+  share = statistics.fmean(right.values()) if right else np.nan
+  return right if min(abs(share - row.value), abs(100 * share - row.value)) < 1e-6 else {}
+
+
+# ---- Effects of factors -------------------------------------------------------------------------
+
+
+def crossed(factors: pd.DataFrame) -> pd.DataFrame:
+  """The factors (index arm) of arms that are all combinations of two or more of them, else none;
+  fields that move together are one factor."""
+  codes = {}
+  for name in factors:
+    codes.setdefault(tuple(pd.factorize(factors[name])[0]), name)
+  sizes = [len(set(of_arms)) for of_arms in codes]
+  is_grid = len(sizes) > 1 and np.prod(sizes) == len(factors) == len(set(zip(*codes)))
+  return factors[list(codes.values()) if is_grid else []]
+
+
+def effects(df: pd.DataFrame, metric: str, factors: pd.DataFrame, baseline: str) -> pd.DataFrame:
+  """The main effects of crossed factors against the baseline's values, means over the values of the
+  others, and the interactions: by how much two changes together do more than each alone. Over the
+  seeds that all arms have: index effect, columns difference, difference_low, difference_high, p."""
+  final = df[df.final.astype(bool) & (df.metric == metric) & df.value.notna()]
+  by_arm = final.groupby(['seed', 'arm']).value.mean().unstack('arm').reindex(columns=factors.index)
+  by_arm, base = by_arm.dropna(), factors.loc[baseline]
+  others = {name: [x for x in factors[name].unique() if x != base[name]] for name in factors}
+  step, out = rounding(final, metric, list(dict.fromkeys(df.metric))), {}
+  for name, values in others.items():
+    means = by_arm.T.groupby(factors[name]).mean().T
+    for value in values:
+      out[f'{name}={value}'] = means[value], means[base[name]]
+  for one, two in itertools.combinations(others, 2):
+    means = by_arm.T.groupby([factors[one], factors[two]]).mean().T
+    for a, b in itertools.product(others[one], others[two]):
+      together = means[a, b] - means[base[one], b]
+      alone = means[a, base[two]] - means[base[one], base[two]]
+      out[f'{one}={a} x {two}={b}'] = together, alone
+  rows = {}
+  for effect, (first, second) in out.items():
+    if found := difference(first.to_dict(), second.to_dict(), step):
+      rows[effect] = as_row(found)
+  return pd.DataFrame.from_dict(rows, orient='index').rename_axis('effect').astype(float)

@@ -1,0 +1,31 @@
+"""A linear SVM over TF-IDF beside the classifiers of a report."""
+
+import pandas as pd
+
+from bert_jax import tokenizers
+from bert_jax.tasks import TASKS
+from bert_jax.tools.report.table import Results
+from bert_jax.workdir import records
+
+
+def with_svms(results: Results) -> pd.DataFrame:
+  """The long table with the scores of the plain baseline of each family that has one, an arm for
+  each training data of a panel."""
+  rows = []
+  counted = results.runs[results.runs.counts]
+  for _, same in counted.groupby(['task', 'under'], sort=False):
+    known = set()
+    for row in same.itertuples():
+      run = records.read(row.run)
+      baseline = TASKS[row.task].plain_baseline
+      if baseline is None or 'eval' not in run.facts.data:
+        continue
+      fields = repr({name: run.fields.get(name) for name in baseline.fields})
+      if fields not in known:
+        arm = f'{baseline.name}, data of {row.arm}' if known else baseline.name
+        known.add(fields)
+        scores = baseline.metrics(run.config, tokenizers.load_folder(run.path))
+        about = {'arm': arm, 'task': row.task, 'under': row.under, 'sweep': row.sweep, 'run': ''}
+        about |= {'kind': 'whole', 'final': True, 'status': 'finished', 'seed': 0, 'examples': 0}
+        rows += [about | {'metric': name, 'value': value} for name, value in scores.items()]
+  return pd.concat([results.values, pd.DataFrame(rows)], ignore_index=True)

@@ -1,0 +1,117 @@
+"""The statistics of a report, against simulation and scipy's tests."""
+
+import numpy as np
+import pytest
+
+from bert_jax.tools.report import statistics as stats
+
+
+def test_intervals_cover_what_they_say():
+  """Of 3 or 12 seeds, normal or uniform, 93 to 97 of 100 intervals hold the mean."""
+  rng = np.random.default_rng(0)
+  for n in (3, 12):
+    for draw in (rng.normal, lambda size: rng.uniform(-1, 1, size)):
+      found = [stats.interval(list(values)) for values in draw(size=(1500, n))]
+      assert 0.93 <= np.mean([low <= 0 <= high for low, high in found]) <= 0.97, (n, draw)
+
+
+def test_false_alarms_of_a_whole_table_are_rare():
+  """Six arms that do not differ, with five seeds, whose effects they share: at most one table of
+  20 has a corrected p below 0.05; without the correction many have."""
+  rng, wrong, uncorrected = np.random.default_rng(1), 0, 0
+  for _ in range(400):
+    shared = rng.normal(size=5)
+    arms = {k: dict(enumerate(shared + rng.normal(size=5))) for k in range(7)}
+    found = stats.differences(arms, 0).values()
+    wrong += any(x.corrected < 0.05 for x in found)
+    uncorrected += any(x.p < 0.05 for x in found)
+  assert 0.02 < wrong / 400 <= 0.05 and uncorrected / 400 > 0.1
+
+
+def test_false_alarms_with_few_examples_are_rare():
+  """Six arms that do not differ, with three seeds and 100 examples, whose answers differ between
+  seeds in one or two: Matthews' correlation is then nearly the same in all seeds by chance."""
+  rng, size, wrong, unrounded = np.random.default_rng(2), 100, 0, 0
+  for _ in range(250):
+    right, false = (
+      np.round(x + rng.normal(0, 0.5, (7, 3))) for x in rng.uniform((35, 15), (36, 16))
+    )
+    missed, rejected = 50 - right, 50 - false
+    scores = (right * rejected - false * missed) / np.sqrt(
+      (right + false) * (right + missed) * (rejected + false) * (rejected + missed)
+    )
+    arms = {k: dict(enumerate(values.tolist())) for k, values in enumerate(scores)}
+    for step in (0, 1 / size):
+      alarm = any((x.corrected or 1) < 0.05 for x in stats.differences(arms, 0, step).values())
+      wrong, unrounded = wrong + alarm * (step > 0), unrounded + alarm * (step == 0)
+  assert wrong / 250 <= 0.05 and unrounded / 250 > 0.1
+  # What differs by more is still seen, also where all seeds agree; so is nothing where nothing is.
+  for more, low, high in ((0.05, 0, 0.01), (0.01, 0.05, 1), (0.0, 1, 1)):
+    by_seed = {0: 0.70, 1: 0.73, 2: 0.71}
+    other = {seed: round(value + more, 2) for seed, value in by_seed.items()}
+    found = stats.difference(other, by_seed, 1 / size)
+    assert low <= found.p <= high and found.interval[0] < more < found.interval[1]
+
+
+def test_a_difference_is_that_of_scipys_paired_test():
+  from scipy import stats as scipy_stats
+
+  a, b = {0: 1.0, 1: 2.5, 2: 2.0, 4: 4.0, 9: 7.0}, {1: 2.0, 0: 1.2, 4: 3.1, 2: 1.7, 8: 0.0}
+  found = stats.difference(a, b)
+  pairs = [(a[k], b[k]) for k in (0, 1, 2, 4)]
+  expected = scipy_stats.ttest_rel(*zip(*pairs))
+  assert found.seeds == 4 and found.p == pytest.approx(expected.pvalue)
+  within = expected.confidence_interval()
+  assert found.interval == pytest.approx((within.low, within.high))
+  assert stats.difference(a, {8: 1.0}) is None
+  assert stats.difference({0: 2.0, 1: 3.0}, {0: 1.0, 1: 1.0}) == (2, 1.5, None, None, None)
+  same = {0: 1.0, 1: 2.0, 2: 3.0}
+  assert stats.difference(same, same)[1:4] == (0, None, None)
+  # The same difference in all seeds, as scores of few examples have it, has no spread to judge by.
+  more = {seed: value + 0.01 for seed, value in same.items()}
+  assert stats.difference(more, same)[2:4] == (None, None)
+
+
+def test_holm():
+  # The example of Wikipedia's article on the method: 0.01, 0.04, 0.03, 0.005.
+  assert stats.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+  assert stats.holm([0.9, 0.8]) == [1.0, 1.0] and stats.holm([]) == []
+
+
+def test_no_interval_is_beyond_what_a_score_can_be():
+  low, high = stats.interval([0.9, 0.97, 1.0], 0, 'classification_accuracy')
+  assert high == 1.0 and low == stats.interval([0.9, 0.97, 1.0])[0]
+  assert stats.interval([3.0, 1.0, 0.0], 0, 'f1')[0] == 0.0  # percent
+  assert stats.interval([30.0, 99.0, 97.0], 0, 'best_f1')[1] == 100.0
+  assert -1 <= stats.interval([-0.5, 0.1, 0.9], 0, 'matthews')[0] < 0
+  assert stats.interval([0.9, 0.97, 1.0], 0, 'mlm')[1] > 1.0
+  assert stats.interval([0.9, 0.97, 1.0], 0, 'mrr')[1] == 1.0
+  assert stats.interval([93.0, 99.0, 97.0], 0, 'bleu')[1] == 100.0
+  # Exact matches are always in percent, and where there are some F1 is, too.
+  low, (_, high) = [0.3, 0.5, 0.9], stats.interval([0.3, 0.5, 0.9])
+  beside = 'best_exact', 'best_f1'
+  assert stats.interval(low, 0, 'exact')[1] == stats.interval(low, 0, 'f1', beside)[1] == high > 1
+  assert stats.interval(low, 0, 'f1')[1] == 1.0
+
+
+def test_a_step_is_what_an_example_adds():
+  top = stats.top_of('f1', [31.0, 0.5])
+  assert stats.step_of(50, top) == 2  # percent
+  top = stats.top_of('mean_absolute_error', [31.0, 0.5])
+  assert stats.step_of(50, top) == 0  # in the units of the labels
+
+
+def test_over_examples_as_scipy_has_it():
+  from scipy import stats as scipy_stats
+
+  for right, count in (3, 7), (50, 60), (0, 5), (9, 9):
+    within = scipy_stats.binomtest(right, count).proportion_ci(method='wilson')
+    assert stats.wilson(right / count, count) == pytest.approx((within.low, within.high))
+  rng = np.random.default_rng(0)
+  for share in (0.3, 0.5, 0.8):
+    first, second = rng.random((2, 40)) < [[share], [0.5]]
+    only = int(sum(first & ~second)), int(sum(second & ~first))
+    assert stats.mcnemar(first, second) == pytest.approx(
+      scipy_stats.binomtest(only[0], sum(only)).pvalue
+    )
+  assert stats.mcnemar(first, first) == 1.0

@@ -500,14 +500,15 @@ def test_answers_go_to_another_file_that_can_be_written(fake, monkeypatch):
 
 
 def test_a_report_is_written_into_a_bucket(fake, monkeypatch):
-  for name in ('page', 'markdown', 'latex', 'tables.results'):
-    monkeypatch.setattr(f'{pages.__name__}.{name}', lambda *_: 'new')
+  monkeypatch.setattr(pages, 'sections', lambda _: [])
+  monkeypatch.setattr(pages.panels, 'results_csv', lambda _: 'new')
   for earlier in ((), ('mlm-loss-curves.svg', 'mine.txt')):
     for name in earlier:
       files.write_whole(fake / name, 'old')
-    pages.write(SimpleNamespace(panels=()), str(fake), 'a title')
-    assert files.read_text(fake / 'report.md') == 'new'
-  assert files.names(fake) == ['mine.txt', 'report.html', 'report.md', 'results.csv', 'table.tex']
+    pages.write(pages.panels.Report([], None), str(fake), 'a title')
+    assert files.read_text(fake / 'report.md').startswith('# a title')
+  names = ['mine.txt', 'mlm-loss-curves.svg', 'report.html', 'report.md', 'results.csv']
+  assert files.names(fake) == [*names, 'table.tex', 'written.txt']
 
 
 def test_what_wandb_writes_offline_goes_into_the_bucket(fake, monkeypatch):
@@ -894,7 +895,7 @@ def test_a_sweep_in_a_bucket_keeps_its_logs_there(fake, monkeypatch):
   crew.train(run)
   ((workdir, cache),) = seen
   assert workdir == 'fake://mine/D/seed=3' and pathlib.Path(cache).is_absolute()
-  assert crew.ended['seed=3'].error == 'it has failed'
+  assert records.read_outcome(fake, 'seed=3').error == 'it has failed'
   log = files.read_text(fake / 'logs' / 'seed=3.txt')
   assert log.startswith('an earlier try\n==== ') and log.endswith('error: it has failed\n')
   assert files.names(fake / 'logs') == ['seed=3.json', 'seed=3.txt']

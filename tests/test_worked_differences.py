@@ -36,14 +36,15 @@ from bert_jax import config, step
 from bert_jax.run.inputs import read_inputs
 from bert_jax.timeline import Moment
 from bert_jax.tools.preflight.estimate import objective_of
-from bert_jax.tools.report import __main__ as report
+from bert_jax.files import Path
+from bert_jax.tools import report
 from running import untrained
 first = config.load('configs/first_piece.py', SMALL)
-untrained(first, report.Path('first'))
-inputs = read_inputs(first, report.Path('new'))
+untrained(first, Path('first'))
+inputs = read_inputs(first, Path('new'))
 made = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.timeline)
 made.lower(), made.lower_evaluation()
-print(report.table(report.read(report.Path('last'))).count('last_piece'))
+print(report.text(report.read(Path('last'))).count('last_piece'))
 model = bert_jax.load('first')
 print(model.default_task, 'begin_with' in dir(model))
 print(*model.begin_with(['the river'], most=2)[0])
@@ -57,7 +58,7 @@ for ask in [lambda: model.begin_with(['the river'], 0)] + [
     print(error)
 table = 'data.train=tickets.csv', 'model.vocab_size=200'
 table = config.load('configs/finetune.py:task=tickets', [f'--config.{x}' for x in table])
-inputs = read_inputs(table, report.Path('tickets'))
+inputs = read_inputs(table, Path('tickets'))
 print(*inputs.config.table.labels, *(len(x.examples) for x in inputs.sources.values()))
 words = '--config.masking.policy=stretch', '--config.data.seq_length=24'
 objective = objective_of(config.load('configs/pretrain.py:size=2/128', words))

@@ -30,9 +30,7 @@ from bert_jax.rows.row_arrays import TOKENS
 from bert_jax.run import setup, tally
 from bert_jax.tasks import TASKS
 from bert_jax.tokenizers.byte_level import byte_tokenizer
-from bert_jax.tools import replay
-from bert_jax.tools.report import __main__ as report
-from bert_jax.tools.report import arms
+from bert_jax.tools import replay, report
 from bert_jax.train import train
 from bert_jax.workdir import contents
 
@@ -296,10 +294,8 @@ def test_it_is_evaluated_with_a_longer_memory_and_says_bits(trained):
   longer, none = map(evaluated, ('language_model.eval_memory=100', 'model.memory_length=0'))
   assert len({x['lm'] for x in (metrics, longer, none)}) == 3
   assert abs(longer['lm'] - metrics['lm']) < 0.2
-  result = report.read(workdir)
-  (evaluated_on,) = arms.judged(result.runs)[1].values()
-  assert evaluated_on['lanes'] == '8 with a memory of 48'
-  assert 'language_model' in report.table(result)
+  df = report.long(workdir)
+  assert 'lanes=8 with a memory of 48' in df.under[0] and set(df.task) == {'language_model'}
 
 
 def test_it_is_fine_tuned_on_whole_rows_of_2048_tokens(trained, tmp_path):

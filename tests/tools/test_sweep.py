@@ -281,14 +281,10 @@ def test_a_sweep_joins_the_earlier_one_in_its_folder(tmp_path):
   one('--vary=batch_size=16,8', fields=[*given, '--config.steps=7', '--config.log.every=3'])
   before = (tmp_path / 'sweep.json').read_bytes()
   for words, spec in (given[:1], PRETRAIN), (given, 'configs/causal_lm.py:runlocal'):
-    with pytest.raises(
-      InputError, match='with another config .*a --workdir of its own'
-    ):
+    with pytest.raises(InputError, match='with another config .*a --workdir of its own'):
       one('--vary=batch_size=16', spec=spec, fields=words)
   assert (tmp_path / 'sweep.json').read_bytes() == before
-  with pytest.raises(
-    InputError, match='no such steps; set it to 0'
-  ):
+  with pytest.raises(InputError, match='no such steps; set it to 0'):
     one('--vary=optimizer.decay=0.1')
 
 

@@ -21,9 +21,9 @@ METHOD = (
   'Mean ± standard deviation over seeds, of the last evaluation of a run (with eval.patience of '
   'its best, which flatters). 95 % intervals: over other seeds Student’s t, over other examples '
   'Wilson’s. A difference is the mean of arm minus baseline over the seeds of both; p is of a '
-  'paired t-test over seeds, corrected for all comparisons of its column (Holm), and over examples of McNemar’s '
-  'exact test, the lowest and the highest of the seeds. Collapsed runs (one answer for every '
-  'example) are in all means. -: no such number, or fewer than 3 seeds.'
+  'paired t-test over seeds, corrected for all comparisons of its column (Holm), and over examples '
+  'of McNemar’s exact test, the lowest and the highest of the seeds. Collapsed runs (one answer '
+  'for every example) are in all means. -: no such number, or fewer than 3 seeds.'
 )
 CSV = (
   'results.csv has a line for each run, in the order of the tables: the run, its arm and how it '

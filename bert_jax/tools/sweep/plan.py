@@ -72,16 +72,6 @@ def check_sources(runs: Sequence[PlannedRun], only_printed: bool) -> None:
     log.warning('%s', sentence)
 
 
-<<<<<<< HEAD
-def other_evaluations(runs: Sequence[Run]) -> list[str]:
-  """The fields in which arms differ and that affect what is evaluated."""
-  configs = [config_lib.flatten(run.config) for run in runs]
-  affecting = config_lib.fields_affecting('rows', 'vocabulary', 'judging')
-  affecting = {name for name in affecting if not name.startswith(('eval.', 'checkpoint.'))}
-  affecting.add('eval.seed')
-  differ = lambda name: len({str(config.get(name)) for config in configs}) > 1
-  return [name for name in configs[0] if name in affecting and differ(name)]
-=======
 def check_evaluations(runs: Sequence[PlannedRun]) -> None:
   """Says if steps end before the first evaluation of a curve."""
   for run in runs:
@@ -118,19 +108,13 @@ def check_files(runs: Sequence[PlannedRun], root: Path) -> None:
       if sources not in known:
         known.add(sources)
         initialization.check_sources(config, begins)
->>>>>>> 2eede005 (Report and sweep on one long table: report.long, compare, pages by a template; arms in Python or by --vary)
 
 
 def content_of(
   root: Path, runs: Sequence[PlannedRun], config: str, baseline: str | None
 ) -> dict[str, Any]:
-<<<<<<< HEAD
-  """The content of sweep.json, with the earlier runs that have begun: of a plan that was only
-  printed, perhaps with a slip, nothing else stays. InputError if one had another config."""
-=======
   """The content of sweep.json: these runs, and those of an earlier sweep in the folder that have
   begun. baseline: the arm that --baseline names; None: the earlier sweep's, or the first arm."""
->>>>>>> 2eede005 (Report and sweep on one long table: report.long, compare, pages by a template; arms in Python or by --vary)
   path, sweep = root / records.SWEEP, records.read_sweep(root)
   if sweep and any(fault.startswith(str(path)) for fault in sweep.faults):
     raise InputError(f'{path} is damaged; remove it: the same command writes it anew.')
@@ -139,27 +123,6 @@ def content_of(
     if files.exists(root / name / contents.CONFIG):
       earlier[name] = run._asdict()
   for run in runs:
-<<<<<<< HEAD
-    was = begun.get(run.folder)
-    if was and files.exists(root / run.folder / contents.CONFIG):
-      _check_same(root, run, was)
-      moved += [f'{run.folder} from step {step} on' for step in [_moved_at(root, run)] if step]
-  if moved:
-    text = '%s with another number of steps than before, such as %s: %s'
-    why = 'their learning rates until there belong to the other; a new --workdir trains all anew'
-    log.warning(text, counted(len(moved), 'runs'), moved[0], why)
-  if gone and not args.dry_run:
-    more = f' and {len(gone) - 1} more' * (len(gone) > 1)
-    log.warning('%s: what was planned and has not begun is left out: %s%s', path, gone[0], more)
-  kept = before if before and args.baseline is None else baseline
-  if baseline and kept != baseline:
-    log.warning('%s keeps its baseline, %s (report --baseline names another)', root, kept)
-  if others := sorted({run.spec for run in begun.values()} - {run.spec for run in runs}):
-    meant = 'a report has the arms of all; another --workdir keeps them apart'
-    log.warning('%s has runs of %s too: %s', root, ', '.join(others), meant)
-  both = {name: run._asdict() for name, run in begun.items()} | now
-  return {'config': args.config, 'baseline': kept, 'runs': both}
-=======
     if run.folder in earlier:
       check_same(root / run.folder, run, earlier[run.folder])
   now = {run.folder: {'arm': run.arm, 'spec': run.spec, 'fields': run.fields} for run in runs}
@@ -168,7 +131,6 @@ def content_of(
   if baseline is None and sweep and sweep.baseline in {run['arm'] for run in both.values()}:
     first = sweep.baseline
   return {'config': config, 'baseline': first, 'runs': both}
->>>>>>> 2eede005 (Report and sweep on one long table: report.long, compare, pages by a template; arms in Python or by --vary)
 
 
 def check_same(folder: Path, run: PlannedRun, earlier: dict[str, Any]) -> None:

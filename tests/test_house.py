@@ -143,7 +143,7 @@ NAMES_OF_FAMILIES = {
   ('bert_jax/predict/hidden_states.py', 'pair'): "the field of a record's second text",
   ('bert_jax/predict/__main__.py', 'task'): 'the option --task',
   ('bert_jax/tools/probe/pieces.py', 'perplexity'): 'the prediction whose numbers it takes apart',
-  ('bert_jax/tools/report/tables.py', 'table'): 'a column of the CSV',
+  ('bert_jax/tools/report/', 'task'): 'a column of the long table',
   ('bert_jax/interactive.py', 'table'): 'the task of configs/finetune.py for rows of any columns',
   **{
     ('bert_jax/text/documentation_tasks.py', name): 'a name in published formats'

@@ -331,7 +331,7 @@ def test_an_arm_has_the_name_of_its_plan_else_of_its_folder(tmp_path):
       report.read(folder, labels=wrong)
   with pytest.raises(InputError, match='did you mean .optimizer.beta1=0.8'):
     report.read(folder, baseline='optimizer.beta1=0.9')
-  with pytest.raises(InputError, match='two arms are called X: '):
+  with pytest.raises(InputError, match='two arms are called X, '):
     report.read(folder, labels=[f'{beta(8)}=X', f'{beta(7)}=X'])
   found = compared(folder, labels=[f'{beta(8)}=low', 'mlm=loss'], baseline=beta(7))
   assert list(found.index) == [beta(7), 'low', 'by_hand0', 'more']

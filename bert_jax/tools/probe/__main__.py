@@ -217,7 +217,7 @@ def run_all(args: argparse.Namespace) -> None:
     for name in panel.metrics:
       if name.startswith('probe_'):
         table = report.comparison(panel, name)
-        print(printable('\n'.join(['', name, *aligned([table.columns, *table.to_numpy()])])))
+        print(printable('\n'.join(['', name, *aligned(report.as_rows(table))])))
 
 
 def main(argv: Sequence[str] | None = None) -> None:

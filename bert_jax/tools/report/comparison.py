@@ -79,7 +79,10 @@ def compare(df: pd.DataFrame, metric: str, baseline: str = '') -> pd.DataFrame:
 
 def by_seed(rows: pd.DataFrame) -> dict[int, float]:
   """{seed: value}; runs of one seed are averaged."""
-  return {seed: statistics.fmean(values) for seed, values in rows.groupby('seed').value}
+  values = {}
+  for seed, value in zip(rows.seed, rows.value):
+    values.setdefault(int(seed), []).append(value)
+  return {seed: statistics.fmean(values[seed]) for seed in sorted(values)}
 
 
 def mean_and_sd(values: Sequence[float]) -> tuple[float, float]:
@@ -140,7 +143,7 @@ def effects(df: pd.DataFrame, metric: str, factors: pd.DataFrame, baseline: str)
   seeds that all arms have: index effect, columns difference, difference_low, difference_high, p."""
   final = df[df.final.astype(bool) & (df.metric == metric) & df.value.notna()]
   by_arm = final.groupby(['seed', 'arm']).value.mean().unstack('arm').reindex(columns=factors.index)
-  by_arm, base = by_arm.dropna(), factors.loc[baseline]
+  by_arm, base = by_arm.dropna(), factors.loc[baseline].to_dict()
   others = {name: [x for x in factors[name].unique() if x != base[name]] for name in factors}
   step, out = rounding(final, metric, list(dict.fromkeys(df.metric))), {}
   for name, values in others.items():

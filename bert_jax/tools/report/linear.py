@@ -15,17 +15,17 @@ def with_svms(results: Results) -> pd.DataFrame:
   counted = results.runs[results.runs.counts]
   for _, same in counted.groupby(['task', 'under'], sort=False):
     known = set()
-    for row in same.itertuples():
-      run = records.read(row.run)
-      baseline = TASKS[row.task].plain_baseline
-      if baseline is None or 'eval' not in run.facts.data:
+    for row in same.to_dict('records'):
+      run = records.read(row['run'])
+      baseline = TASKS[row['task']].plain_baseline
+      if baseline is None or run.config is None:
         continue
       fields = repr({name: run.fields.get(name) for name in baseline.fields})
       if fields not in known:
-        arm = f'{baseline.name}, data of {row.arm}' if known else baseline.name
+        arm = f'{baseline.name}, data of {row["arm"]}' if known else baseline.name
         known.add(fields)
         scores = baseline.metrics(run.config, tokenizers.load_folder(run.path))
-        about = {'arm': arm, 'task': row.task, 'under': row.under, 'sweep': row.sweep, 'run': ''}
+        about = {name: row[name] for name in ('task', 'under', 'sweep')} | {'arm': arm, 'run': ''}
         about |= {'kind': 'whole', 'final': True, 'status': 'finished', 'seed': 0, 'examples': 0}
         rows += [about | {'metric': name, 'value': value} for name, value in scores.items()]
   return pd.concat([results.values, pd.DataFrame(rows)], ignore_index=True)

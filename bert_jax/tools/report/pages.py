@@ -144,8 +144,8 @@ def shown(report: Report) -> str:
 def markdown(parts: Sequence[Section], title: str) -> str:
   out = [f'# {plain(title)}', METHOD, CSV]
   for part in parts:
-    rows = [part.table.columns, ['---'] * len(part.table.columns), *part.table.to_numpy()]
-    lines = ['| ' + ' | '.join(plain(str(cell)) for cell in row) + ' |' for row in rows]
+    lines = ['| ' + ' | '.join(map(plain, row)) + ' |' for row in panels.as_rows(part.table)]
+    lines.insert(1, '|' + '---|' * len(part.table.columns))
     out += [f'## {plain(part.title)}', '\n'.join(lines), *map(plain, part.notes)]
     out += [f'![{plain(x.caption)}]({x.name}.png)' for x in part.pictures]
   return '\n\n'.join(out) + '\n'
@@ -171,6 +171,6 @@ def text(report: Report) -> str:
   """The tables of a report for a terminal."""
   out = []
   for part in sections(report, drawn=False):
-    rows = [list(map(str, row)) for row in (part.table.columns, *part.table.to_numpy())]
-    out += [part.title, '', *(aligned(rows) if len(rows) > 1 else []), *part.notes, '']
+    lines = aligned(panels.as_rows(part.table)) if len(part.table) else []
+    out += [part.title, '', *lines, *part.notes, '']
   return printable('\n'.join([*out, METHOD]))

@@ -143,6 +143,11 @@ def _panel(
   )
 
 
+def as_rows(table: pd.DataFrame) -> list[list[str]]:
+  """The header and the rows of a table, as texts."""
+  return [list(map(str, row)) for row in (table.columns, *table.to_numpy())]
+
+
 # ---- Tables -------------------------------------------------------------------------------------
 
 
@@ -169,7 +174,7 @@ def comparison(panel: Panel, metric: str) -> pd.DataFrame:
       cells['difference'] += f' ({row.shared:.0f} seeds)'
     rows.append(cells)
   cells = pd.DataFrame(rows)
-  empty = [name for name in cells if 'examples' in name and (cells[name] == '-').all()]
+  empty = [name for name in cells if 'examples' in str(name) and (cells[name] == '-').all()]
   return cells.drop(columns=empty)
 
 
@@ -302,13 +307,14 @@ def strongest(panel: Panel) -> str:
   table = panel.compared(panel.metric)
   if table.p_corrected.isna().all():
     return 'No difference is tested.'
-  row = table.loc[table.p_corrected.idxmin()]
-  difference = panel.number(row.difference, panel.metric, '+')
+  arm = table.p_corrected.idxmin()
+  row = table.to_dict('index')[arm]
+  difference = panel.number(row['difference'], panel.metric, '+')
   over_examples = ''
-  if row.p_examples_low == row.p_examples_low:
-    ps = probability(row.p_examples_low), probability(row.p_examples_high)
+  if row['p_examples_low'] == row['p_examples_low']:
+    ps = probability(row['p_examples_low']), probability(row['p_examples_high'])
     over_examples = f'; over examples {ps[0]} to {ps[1]}'
   return (
-    f'Strongest evidence: {row.name} against {panel.baseline}, {difference}, p over seeds '
-    f'{probability(row.p_corrected)}, corrected{over_examples}.'
+    f'Strongest evidence: {arm} against {panel.baseline}, {difference}, p over seeds '
+    f'{probability(row["p_corrected"])}, corrected{over_examples}.'
   )

@@ -102,13 +102,13 @@ def _row(path: Path, run: Run | None, sweep: Sweep | None) -> dict[str, Any]:
   row = {
     'run': str(path),
     'arm': planned.arm if planned else '',
-    'is_baseline': bool(planned and planned.arm == sweep.baseline),
+    'is_baseline': bool(sweep and planned and planned.arm == sweep.baseline),
     'seed': int(seed[1]) if seed else 0,
     'status': 'no metrics',
     'remark': '',
     'step': 0,
   }
-  if run:
+  if run and run.config:
     data = {split: facts.fingerprint for split, facts in run.facts.data.items()}
     row['status'], row['remark'] = _status(run)
     row |= {
@@ -161,21 +161,24 @@ def _named(runs: pd.DataFrame, renamed: Mapping[str, str]) -> pd.DataFrame:
   """Names arms that no sweep has planned by the folder of their first run, and renames arms and
   sweeps. `was`: the names before."""
   arms = {}
-  for row in runs[runs.arm != ''].itertuples():
-    arms.setdefault((row.sweep, row.recipe), row.arm)
+  rows = runs.to_dict('records')
+  for row in rows:
+    if row['arm']:
+      arms.setdefault((row['sweep'], row['recipe']), row['arm'])
   names = []
-  for row in runs.itertuples():
-    folder, key = Path(row.run).name, (row.sweep, row.recipe)
+  for row in rows:
+    folder, key = Path(row['run']).name, (row['sweep'], row['recipe'])
     name = SEED.sub('', folder) or 'all runs'
     if key not in arms:
       arms[key] = folder if name in arms.values() else name
-    names.append(row.arm or arms[key])
+    names.append(row['arm'] or arms[key])
   runs['was'] = names
   runs['arm'] = runs.was.replace(dict(renamed))
   runs['sweep'] = runs.sweep.replace(dict(renamed))
-  for (_, arm), was in runs.groupby(['sweep', 'arm']).was.unique().items():
-    if len(was) > 1:
-      raise InputError(f'two arms are called {arm}: {", ".join(was)}; give --label another name.')
+  for _, same in runs.groupby(['sweep', 'arm']):
+    if same.was.nunique() > 1:
+      was = ' and '.join(same.was.unique())
+      raise InputError(f'two arms are called {same.arm.iloc[0]}, {was}; give --label another name.')
   return runs
 
 
@@ -184,7 +187,8 @@ def _counted(runs: pd.DataFrame) -> pd.DataFrame:
   key = ['sweep', 'task', 'arm', 'recipe', 'seed', 'data', 'commit']
   furthest = runs.sort_values('step', ascending=False, kind='stable')
   copies = furthest[furthest.duplicated(key) & furthest.recipe.notna()].index
-  runs.loc[copies, ['status', 'remark']] = 'copy', 'of another run of its arm: counted once'
+  runs.loc[copies, 'status'] = 'copy'
+  runs.loc[copies, 'remark'] = 'of another run of its arm: counted once'
   ended = runs.status.isin(COUNTED)
   none_ended = ~ended.groupby(runs.task).transform('any').fillna(True).astype(bool)
   runs['counts'] = ended | (none_ended & (runs.status == 'unfinished'))
@@ -197,6 +201,7 @@ def _remarked(runs: pd.DataFrame) -> pd.DataFrame:
   for _, same in runs.groupby(['task', 'under', 'arm']):
     if same.sweep.nunique() > 1 and same.recipe.nunique() > 1:
       runs.loc[same.index, 'arm'] = same.arm + ' (' + same.sweep + ')'
+  remarks = {}
   for _, same in runs[runs.counts].groupby(['task', 'under', 'arm']):
     usual = json.loads(same.recipe.mode()[0])
     for index, row in same.iterrows():
@@ -207,7 +212,8 @@ def _remarked(runs: pd.DataFrame) -> pd.DataFrame:
         odd.append(f'differs from other runs of its arm in {", ".join(names)}')
       if same['commit'].nunique() > 1:
         odd.append(f'of commit {row["commit"][:12] or "unknown"}, others of its arm of another')
-      runs.loc[index, 'remark'] = '; '.join(odd)
+      remarks[index] = '; '.join(odd)
+  runs['remark'] = pd.Series(remarks, dtype=object).reindex(runs.index).fillna(runs.remark)
   return runs
 
 
@@ -239,8 +245,9 @@ def _under(runs: pd.DataFrame, found: Sequence[Run]) -> pd.Series:
 def judged_under(run: Run) -> dict[str, Any]:
   """What the values of a run depend on besides its weights: a loss on rows and vocabulary, a score
   of labelled examples on the examples, which are known by what a guess scores on them."""
-  data = run.facts.split('eval')
-  under = dict(TASKS[run.config.objective].judge(run.config).under)
+  data, under = run.facts.split('eval'), {}
+  if run.config:
+    under |= TASKS[run.config.objective].judge(run.config).under
   if under:
     path = tokenizers.in_folder(run.path)
     vocabulary = hashlib.sha256(path.read_bytes()).hexdigest()[:8] if path else 'none'
@@ -269,13 +276,15 @@ def _values(found: Sequence[Run], runs: pd.DataFrame, remarks: list[str]) -> pd.
 
 def _of_points(run: Run, probes: Mapping[int, Mapping[str, float]]) -> Iterator[dict[str, Any]]:
   """The rows of the evaluations and of the lines of training of a run."""
-  seen = {p.step: p.values['seen_tokens'] for p in run.training if p.values.get('seen_tokens')}
-  steps, tokens = [0, *seen], [0.0, *seen.values()]
+  seen = {0: 0.0}
+  for point in run.training:
+    seen[point.step] = point.values.get('seen_tokens') or np.nan
   counted, sizes = run.counted(), examples(run)
   evaluated = contents.evaluated_on(run.fields.get('data.train', ''), run.fields['data.eval'])
   for point in run.points:
-    at = {'step': point.step, 'flops': run.flops_before(point.step), 'final': point is counted}
-    at['tokens'] = float(np.interp(point.step, steps, tokens, right=np.nan))
+    at: dict[str, Any] = {'step': point.step, 'final': point is counted}
+    at['flops'] = run.flops_before(point.step)
+    at['tokens'] = np.interp(point.step, list(seen), list(seen.values()), right=np.nan)
     if point is counted:
       at['answers'] = str(contents.answers_folder(run.path, evaluated, point.step))
     levels, own = _levels(run, point), own_levels(point.values)

@@ -156,12 +156,13 @@ def arms_of(
     if names.count(name) > 1:
       raise InputError(f'{name} is set twice, by several --vary or by the arms; give it once.')
   out = {}
-  for (name, arm), *changes in itertools.product((listed or {'': {}}).items(), *axes):
-    added = {field: value for change in changes for field, value in change.items()}
-    full = joined(name, name_of(added))
-    if full in out:
-      raise InputError(f'two arms are called {full}; leave one out, or write its values otherwise.')
-    out[full] = {**arm, **added}
+  for name, arm in (listed or {'': {}}).items():
+    for changes in itertools.product(*axes):
+      added = {field: value for change in changes for field, value in change.items()}
+      full = joined(name, name_of(added))
+      if full in out:
+        raise InputError(f'two arms are called {full}; leave one out, or write it otherwise.')
+      out[full] = arm | added
   return out
 
 

@@ -35,7 +35,7 @@ from bert_jax.run import evaluation, teacher
 from bert_jax.tasks import TASKS, remarks
 from bert_jax.tasks.labelled import Scored
 from bert_jax.text import files
-from bert_jax.workdir import contents, int8, trained
+from bert_jax.workdir import contents, trained
 
 SOON = 1 << 22  # bytes of a table that are read in a second or two
 
@@ -63,10 +63,9 @@ def evaluate_on(
   overrides: Sequence[str] = (),
   which: str | int = 'latest',
   out: str | Path = '',
-  in_int8: bool = False,
 ) -> Iterator[Evaluation]:
   """Yields the Evaluation on each (name, data.eval or '': as in the config) of parts. out: folder
-  of the answers; '': one in the workdir. in_int8: with weights rounded to int8."""
+  of the answers; '': one in the workdir."""
   hosts.check()
   if from_huggingface.is_model(Path(workdir).expanduser()):
     advice = f'make it one by: python -m bert_jax.tools.convert --from {workdir} --to W'
@@ -81,9 +80,6 @@ def evaluate_on(
   # The checkpoint is read first: a mistake in it shows before large data is read.
   params, meta = trained.load_params(workdir, shapes, which)
   number = meta['step']
-  if in_int8:
-    hosts.refuse_several('bert_jax.evaluate --int8')
-    params = jax.tree.map(lambda x, y: jax.device_put(y, x.sharding), params, int8.rounded(params))
   is_given = config.data.train or config.data.eval or all(spec for _, spec in parts)
   if not is_given and meta.get('converted'):
     fault = f'{workdir} holds converted weights and no data'
@@ -112,7 +108,7 @@ def evaluate_on(
       evaluation.warn_of_collapse(result, source, answers)
       if answers:
         spec = spec or contents.evaluated_on(config.data.train, config.data.eval)
-        inside = contents.answers_folder(workdir, spec, f'{number}-int8' if in_int8 else number)
+        inside = contents.answers_folder(workdir, spec, number)
         evaluation.write(Path(out, name) if out else inside, source, answers, result)
       yield Evaluation(name, result, number, evaluation.beside(result, source, answers))
 
@@ -184,12 +180,11 @@ def main(argv: Sequence[str] | None = None) -> None:
   add('--languages', default='', help='a,b,c: what {language} in --eval stands for')
   add('--checkpoint', default='latest', help='latest, best or a step')
   add('--out', default='', help='folder for the answers; default: in the workdir')
-  add('--int8', action='store_true', help='with weights as they are in int8')
   hosts.add_argument(parser)
   args, overrides = parser.parse_known_args(argv)
   with command_line(), hosts.together():
     hosts.join(args.distributed)
-    options = dict(overrides=overrides, which=args.checkpoint, in_int8=args.int8, out=args.out)
+    options = dict(overrides=overrides, which=args.checkpoint, out=args.out)
     if args.languages and not args.eval:
       raise InputError('--languages fills in {language} of --eval; name the sets by --eval.')
     if args.eval:

@@ -86,7 +86,6 @@ def parser() -> argparse.ArgumentParser:
     else:
       add(flag, type=option.kind, help=about)
   add('--dtype', default='', help="float32 or bfloat16; default: the model's, on a CPU float32")
-  add('--int8', action='store_true', help='with weights as they are in int8; so is --export then')
   add('--export', default='', help='write the model of the task as StableHLO to this folder')
   add('--no-cache', action='store_true', help='do not keep what is compiled for the next time')
   return out
@@ -103,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     chunks = iter(()) if args.export else chunks_of(args, faults)
     if not args.no_cache:
       keep_compiled()
-    model = Model(args.model, args.checkpoint, args.dtype, args.int8)
+    model = Model(args.model, args.checkpoint, args.dtype)
     task = args.task or model.default_task
     if args.export:
       export.write(model, task, args.export)

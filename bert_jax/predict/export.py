@@ -3,7 +3,7 @@
     python -m bert_jax.predict --model W --task embed --export DIR
 
 writes model.stablehlo (jax.export; any number of rows, any length up to the model's; for CPUs, TPUs
-and CUDA), weights.safetensors (with --int8 in int8, which each call makes float32), the vocabulary,
+and CUDA), weights.safetensors, the vocabulary,
 tokenizer.json (unless it is a SentencePiece model) and export.json, which names the outputs and
 labels. The program is a function of ({name: weight}, input_ids, token_type_ids, attention_mask),
 the last three int32 [B, T], and returns {name: array}: see predict/README.md.
@@ -24,7 +24,7 @@ from bert_jax.files import Path, write_json, write_whole
 from bert_jax.models import layers
 from bert_jax.predict.model import PREDICTIONS, Model
 from bert_jax.tokenizers import SentencePiece
-from bert_jax.workdir import int8, lock
+from bert_jax.workdir import lock
 from bert_jax.workdir.manifest import flat, unflat
 
 PLATFORMS = 'cpu', 'tpu', 'cuda'
@@ -40,12 +40,11 @@ def write(model: Model, task: str, folder: str | Path) -> None:
   if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
     raise InputError(f'--export {folder} is not empty; give a new folder.')
   params = model.params
-  weights = int8.quantized(params) if model.in_int8 else flat(jax.tree.map(np.asarray, params))
+  weights = flat(jax.tree.map(np.asarray, params))
   shapes = {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in weights.items()}
   any_size = jax_export.symbolic_shape('b, t', constraints=[f't <= {model.limit}'])
   rows = jax.ShapeDtypeStruct(any_size, jnp.int32)
-  tree = lambda weights: unflat(int8.floats(weights), params)
-  run = lambda weights, *rows: forward(model, task, tree(weights), *rows)
+  run = lambda weights, *rows: forward(model, task, unflat(weights, params), *rows)
   function = jax.jit(layers.traced_in(model.config.model.dtype, run))
   exported = jax_export.export(function, platforms=PLATFORMS)(shapes, rows, rows, rows)
   about = dict(task=task, outputs=OUTPUTS[task], max_length=model.limit, version=__version__)

@@ -21,7 +21,7 @@ from bert_jax.tasks import TASKS
 from bert_jax.tasks.ask import Ask
 from bert_jax.tasks.record import Prediction
 from bert_jax.text import frames
-from bert_jax.workdir import int8, trained
+from bert_jax.workdir import trained
 
 # What any model can be asked, whatever it was trained for.
 OF_ALL = {'embed': EMBED, 'attention': ATTENTION}
@@ -46,16 +46,13 @@ class Model:
 
   source: a run's workdir, a Hugging Face folder, or a trained.Trained. which: 'latest', 'best' or a
   step of a run. dtype: of matrix products and their weights, 'float32' or 'bfloat16'; '': as in its
-  config, but float32 on a CPU, where bfloat16 takes two to three times as long. in_int8: round the
-  weights to int8 (bert_jax/workdir/int8.py).
+  config, but float32 on a CPU, where bfloat16 takes two to three times as long.
 
   Texts are str; pairs and other records are tuples or dicts of the fields in predict/README.md.
   counts: how many texts were cut or read in windows, and how many pieces were unknown.
   """
 
-  def __init__(
-    self, source: Any, which: str | int = 'latest', dtype: str = '', in_int8: bool = False
-  ):
+  def __init__(self, source: Any, which: str | int = 'latest', dtype: str = ''):
     show_log()
     origin = source if isinstance(source, trained.Trained) else trained.load(source, which)
     self.tokenizer, self.step, self.vector = origin.tokenizer, origin.step, origin.vector
@@ -71,12 +68,10 @@ class Model:
     self.family = TASKS[self.config.objective]
     self.objective: Any = self.family.objective(self.config, self.tokenizer)
     dtype = self.config.model.dtype
-    self.in_int8 = in_int8
-    unstacked = models.unstack_layers(origin.params)
     params = {}
-    for part, tree in (int8.rounded(unstacked) if in_int8 else unstacked).items():
-      # Classifiers always compute in float32, and weights from int8 stay exact.
-      is_of_words = part in ('encoder', 'decoder', 'mlm', 'pooler') and not in_int8
+    for part, tree in models.unstack_layers(origin.params).items():
+      # Classifiers always compute in float32.
+      is_of_words = part in ('encoder', 'decoder', 'mlm', 'pooler')
       params[part] = _cast(tree, dtype if is_of_words else 'float32')
     # Where it is faster, kernels are transposed.
     self._turned = on_cpu and dtype == 'float32'

@@ -21,7 +21,7 @@ from bert_jax.run import teacher
 from bert_jax.tasks import TASKS, teaching
 from bert_jax.tasks.labelled import FROM_DATA
 from bert_jax.text import files
-from bert_jax.workdir import checkpoint, contents, int8, saved_steps, trained
+from bert_jax.workdir import checkpoint, contents, saved_steps, trained
 
 # Ends of the fields that training data fills in.
 LABELS, WEIGHTS = '.labels', '.class_weights'
@@ -42,8 +42,6 @@ def beginning_of(config: ConfigDict, workdir: Path | str, weights: bool = True) 
   """Decides the Beginning of a run. Fetches a config.init_from on the Hub (hf:NAME). weights: or,
   if false, only what describes the model."""
   for folder in (workdir, config.resume_from):
-    if folder:
-      int8.refuse_folder(folder)
     if folder and (meta := checkpoint.newest_meta(folder)):
       if meta.get('converted'):
         fault = f'{folder} holds converted weights and no training to go on with'

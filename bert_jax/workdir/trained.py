@@ -18,7 +18,7 @@ from bert_jax.files import Path
 from bert_jax.objectives.encode import init_projection
 from bert_jax.tasks import TASKS
 from bert_jax.tokenizers import run_tokenizer
-from bert_jax.workdir import contents, int8, manifest
+from bert_jax.workdir import contents, manifest
 from bert_jax.workdir.checkpoint import Checkpoints
 from bert_jax.workdir.manifest import Damaged
 
@@ -122,7 +122,6 @@ def load_params(
   shapes: a tree of ShapeDtypeStructs with shardings. Converted weights may lack heads: with
   `partial` only the parts that are there are returned, else it is an InputError, as are weights
   that were saved with another config or vocabulary than the workdir's."""
-  int8.refuse_folder(workdir)
   with contextlib.closing(Checkpoints(workdir)) as checkpoints:
 
     def read(number):

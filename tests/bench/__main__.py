@@ -5,7 +5,6 @@
     python tests/bench all --only predict --repeat 1
     python tests/bench loading --corpus D
     python tests/bench pretrain --size base --batch-size 64 --seq-length 128
-    python tests/bench int8 --model W
 
 all: the others, each in a process of its own, with what is aimed at beside what came out; what
 cannot be measured here, or failed, is named. prepare: MB/s of text and the memory of a process,
@@ -19,8 +18,7 @@ Face's Trainer, by default and with group_by_length, which takes as many example
 packed rows hold. predict: vectors of one short sentence, and of many of mixed length, by a BERT
 with random weights, beside Hugging Face's in torch's eager mode and compiled, and ONNX Runtime in
 float32 and with dynamic int8, which pad 32 sentences as they come; by a student of half of its
-layers, too, and the one sentence by arch=bag of that size. int8: bytes, metrics and answers of a
-run with its weights in float32 and in int8. start: seconds until a command has trained its first
+layers, too, and the one sentence by arch=bag of that size. start: seconds until a command has trained its first
 step, evaluated or answered. generate: the likeliest tokens after one prompt, and after several at
 once, by a GPT with random weights, beside Hugging Face's with its cache.
 
@@ -78,7 +76,6 @@ PROGRAMS = {  # {command: (its function, {argument: its default; None: it is req
   'memory': (bench_start.memory, dict(size='base')),
   'finetune': (bench_finetune.finetune, dict(train=None, steps=80, batch_size=4)),
   'predict': (bench_answers.predict, dict(size='base', dtype='float32', sentences=1000)),
-  'int8': (bench_answers.in_int8, dict(model=None, eval='', sentences=1000)),
   'start': (bench_start.start, {}),
   'generate': (bench_answers.generate, dict(size='gpt2', dtype='float32', tokens=32, prompts=16)),
 }

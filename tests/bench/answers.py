@@ -1,4 +1,4 @@
-"""Measures answers of a model, vectors and texts, beside torch and ONNX Runtime, and in int8."""
+"""Measures answers of a model, vectors and texts, beside torch and ONNX Runtime."""
 
 import statistics
 import tempfile
@@ -9,11 +9,11 @@ import numpy as np
 from bench import peers
 
 from bert_jax import config as config_lib
-from bert_jax import evaluate, models, tokenizers
+from bert_jax import tokenizers
 from bert_jax.convert import from_huggingface
 from bert_jax.predict import Model
 from bert_jax.tasks import TASKS
-from bert_jax.workdir import int8, trained
+from bert_jax.workdir import trained
 
 SENTENCE = 32  # tokens, where one sentence is asked for at a time
 SHORTEST, LONGEST = 5, 128  # tokens of a sentence, where many are asked for at once
@@ -31,9 +31,7 @@ def predict(args):
   one, many, lengths = _sentences(draws, tokenizer, args.sentences)
   with tempfile.TemporaryDirectory() as folder:
     theirs = peers.vectors(model.config.model, args.dtype, folder)
-    small = with_random_weights(model.config, tokenizer, draws, in_int8=True)
-    ours = {'bert_jax': model.embed, 'bert_jax, int8': small.embed}
-    ours['half of the layers'] = student.embed
+    ours = {'bert_jax': model.embed, 'half of the layers': student.embed}
     sides = ours | {'bag of embeddings': bag.embed} | theirs
     median = lambda side: _median_ms(side, one)
     measured = peers.in_turn(sides, args.repeat, median)
@@ -44,12 +42,12 @@ def predict(args):
     yield _line(f'{len(many)} sentences of {lengths.mean():.0f} tokens on average, s', measured)
 
 
-def with_random_weights(config, tokenizer, draws, in_int8=False):
+def with_random_weights(config, tokenizer, draws):
   """The Model of a config with weights drawn by a numpy generator."""
   objective = TASKS[config.objective].objective(config, tokenizer)
   shapes = jax.eval_shape(objective.init, jax.random.key(0))
   params = jax.tree.map(lambda x: 0.02 * draws.standard_normal(x.shape, np.float32), shapes)
-  return Model(trained.Trained(config, tokenizer, params, 0), in_int8=in_int8)
+  return Model(trained.Trained(config, tokenizer, params, 0))
 
 
 def _random_model(args, arch, tokenizer, draws, layers=0):
@@ -82,34 +80,6 @@ def _sentences(draws, tokenizer, number):
   sentence = lambda tokens: ' '.join(draws.choice(words, tokens - 2))
   lengths = np.clip(draws.lognormal(3.3, 0.7, number), SHORTEST, LONGEST).astype(int)
   return [sentence(SENTENCE)], [sentence(n) for n in lengths], lengths
-
-
-def in_int8(args):
-  """Yields results of a run with its weights in float32 and in int8: bytes, the metrics of an
-  evaluation, and the time of the vectors of sentences, in turn."""
-  overrides = [f'--config.data.eval={args.eval}'] if args.eval else []
-  whole = trained.load(args.model)
-  sizes = {'bert_jax': 4 * models.count_parameters(whole.params)}
-  sizes['bert_jax, int8'] = sum(x.nbytes for x in int8.quantized(whole.params).values())
-  sides = {name: Model(whole, in_int8=name.endswith('int8')).embed for name in sizes}
-  scores = {}
-  with tempfile.TemporaryDirectory() as folder:
-    for name in sizes:
-      to = dict(out=f'{folder}/{name}', in_int8=name.endswith('int8'))
-      scores[name], _ = evaluate.evaluate(args.model, overrides, **to)
-  one, many, lengths = _sentences(np.random.default_rng(0), whole.tokenizer, args.sentences)
-  of_one = peers.in_turn(sides, args.repeat, lambda side: _median_ms(side, one))
-  of_many = peers.in_turn(sides, args.repeat, lambda side: peers.seconds(lambda: side(many)))
-  for name, size in sizes.items():
-    yield {
-      'what': f'{name}: bytes, metrics, answers',
-      'MB': round(size / 1e6, 2),
-      'of float16': round(2 * size / sizes['bert_jax'], 4),
-      **peers.spread(f'one sentence of {SENTENCE} tokens, ms', of_one[name]),
-      **peers.spread(f'{len(many)} of {lengths.mean():.0f} tokens on average, s', of_many[name]),
-      **{metric: round(value, 5) for metric, value in scores[name].items()},
-    }
-  yield {'what': 'int8, many sentences', **peers.ratios(of_many)}
 
 
 def generate(args):

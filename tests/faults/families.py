@@ -121,8 +121,6 @@ def subjects(family):
   of_run = {'train': train, 'evaluate': evaluate, 'predict': predict('S')}
   if 'best_metric' in FAMILIES[family][1]:
     of_run['evaluate best'] = *evaluate, '--checkpoint', 'best'
-  if family in ('mlm_nsp', 'tags'):
-    of_run['predict int8'] = predict('S', '--int8')
   if family not in OTHERS:
     of_run['convert'] = convert('S')
   out = {'workdir': Subject('S', of_run)}

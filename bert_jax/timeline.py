@@ -9,8 +9,6 @@ With optimizer.batch_warmup batches grow. All have the same shape, optimizer.bat
 step n the first parts_at(n) of them have rows, from one at step 0 to all from step `growing` on.
 They fill one microbatch after another, and a microbatch that stays empty is not computed. No row of
 the data is left out.
-
-Steps count time, rows count data: a run that goes back from a spike of its loss skips rows.
 """
 
 import bisect
@@ -141,14 +139,14 @@ class Timeline:
     k = bisect.bisect_right(self._firsts, step) - 1
     return self._before[k] + (step - self._firsts[k]) * self.rows_at(self._firsts[k])
 
-  def position(self, step: int, i: int, skipped: int = 0) -> int | None:
+  def position(self, step: int, i: int) -> int | None:
     """Which row of the run's, from 0, is row i of a step's batch; None: it is empty. Microbatch k
-    has the rows k, k + microbatches.. (gradients.py). skipped: rows left out, going back."""
+    has the rows k, k + microbatches.. (gradients.py)."""
     if self.parts == 1:
-      return self.rows_before(step) + i + skipped
+      return self.rows_before(step) + i
     place = i % self.microbatches * (self.batch_size // self.microbatches) + i // self.microbatches
     used, (part, j) = self.parts_at(step), divmod(place, self.batch_size // self.parts)
-    return None if part >= used else self.rows_before(step) + j * used + part + skipped
+    return None if part >= used else self.rows_before(step) + j * used + part
 
   def flops_before(self, step: int, flops_of: Callable[[Moment], float]) -> float:
     """FLOPs of all steps before this one. flops_of: of a step, from its Moment without a rate."""

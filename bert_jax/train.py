@@ -94,11 +94,7 @@ def loop(run: setup.Run, state: State) -> tuple[State, Mapping[str, float]]:
         state, metrics = run.train_step(state, batch, run.constants)
       step += 1
       at.tally.take(step, metrics)  # still on the devices
-      wish, spike = at.settle(step)  # waits for the devices, and so for the other processes
-      if spike:
-        state = at.go_back(spike, state)
-        step = int(jax.device_get(state.step))
-        continue  # nothing of the steps between is saved or logged
+      wish = at.settle(step)  # waits for the devices, and so for the other processes
       at.logger.maybe(step)
       at.profile.end(step, state)
       at.saver.maybe(step, state, wish)  # before the evaluation, which may fail

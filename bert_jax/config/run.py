@@ -71,17 +71,12 @@ FIELDS = {
   'log.tensorboard': Field(True, 'write TensorBoard event files too'),
   'log.wandb': Field('off', 'write to Weights & Biases too; offline: to WORKDIR/wandb',
     allowed=('off', 'online', 'offline')),
-  'log.mlflow': Field('', 'write to MLflow too: the address of its store, sqlite:///runs/mlflow.db '
-    'or http://HOST:5000'),
-  'log.trackio': Field('', 'write to trackio too: the name of a project'),
   'log.parameters': Field(False, 'a line for each parameter before the first step'),
 }) | {
   'spikes.window': Field(0, 'a loss is compared with those of so many steps before it; 0: no step '
     'is', allowed='[0, inf)'),
   'spikes.zscore': Field(6.0, 'a loss so many standard deviations above their mean is a spike: it '
     'is named and counted', allowed='(0, inf)'),
-  'spikes.rollback': Field(0, 'go back to the last multiple of this step and past the data of the '
-    'spike; 0: go on', allowed='[0, inf)'),
 }  # fmt: skip
 
 
@@ -111,10 +106,6 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   yield (
     not config.eval.patience or bool(config.eval.every and checkpoint.best_metric),
     'eval.patience counts evaluations by checkpoint.best_metric; set it and eval.every.',
-  )
-  yield (
-    config.spikes.window > 0 or not config.spikes.rollback,
-    'spikes.rollback goes back from spikes; set spikes.window=100.',
   )
   yield (
     config.spikes.window != 1,

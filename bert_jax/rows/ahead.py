@@ -29,11 +29,5 @@ class Ahead:
       log.warning(said, hosts.who(), time.perf_counter() - started, step + 1)
     return made.result(), time.perf_counter() - started
 
-  def forget(self) -> None:
-    """Drops the batches made ahead, because later steps will now use others."""
-    for made in self._made.values():
-      made.cancel()
-    self._made = {}
-
   def close(self) -> None:
     self._thread.shutdown(wait=False, cancel_futures=True)

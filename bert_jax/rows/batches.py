@@ -62,13 +62,13 @@ class Batches:
     limits: Mapping[str, int],
     seed: int | None = None,
     lanes: bool = False,
-    position: Callable[[int, int, int], int | None] | None = None,
+    position: Callable[[int, int], int | None] | None = None,
   ):
     self.source, self.spec, self.sharding = source, spec, sharding
     self.limits = {name: limit for name, limit in limits.items() if name in spec}
     self.batch_size = size = next(iter(spec.values())).shape[0]
     self.shuffled, self.seed, self.lanes = seed is not None, seed, lanes
-    self.position = position or (lambda step, i, skipped: step * size + i + skipped)
+    self.position = position or (lambda step, i: step * size + i)
     if not len(source):
       raise InputError('the data gives no rows; see the counts above, and data.train, data.eval.')
     if lanes and self.shuffled and isinstance(source, Mixture):
@@ -83,19 +83,15 @@ class Batches:
     """The number of batches in one pass (the last one may be partly empty)."""
     return -(-len(self.source) // self.batch_size)
 
-  def __getitem__(self, step: int) -> dict[str, jax.Array]:
-    return self.at(step)
-
   def part(self, count: int) -> list[int]:
     """The numbers of `count` batches, 0 for all: spread evenly, since neighbours in a corpus are
     alike, or, of lanes, from their beginning."""
     count = min(count or len(self), len(self))
     return [k if self.lanes else k * len(self) // count for k in range(count)]
 
-  def at(self, step: int, skipped: int = 0) -> dict[str, jax.Array]:
-    """The batch of a step in a run that has skipped `skipped` rows before it."""
+  def __getitem__(self, step: int) -> dict[str, jax.Array]:
     local = np.array(self.local)
-    rows = self._rows([self._number(self.position(step, i, skipped)) for i in self.local])
+    rows = self._rows([self._number(self.position(step, i)) for i in self.local])
 
     def array(name):
       part = lambda index: rows[name][local.searchsorted(range(self.batch_size)[index[0]])]
@@ -103,9 +99,9 @@ class Batches:
 
     return {name: array(name) for name in self.spec}
 
-  def row_numbers(self, step: int, skipped: int = 0) -> list[int] | list[str]:
-    """The numbers of the rows in the batch `at` a step, in a mixture behind their language."""
-    numbers = [self._number(self.position(step, i, skipped)) for i in range(self.batch_size)]
+  def row_numbers(self, step: int) -> list[int] | list[str]:
+    """The numbers of the rows in the batch of a step, in a mixture behind their language."""
+    numbers = [self._number(self.position(step, i)) for i in range(self.batch_size)]
     numbers = [number for number in numbers if number is not None]
     if isinstance(self.source, Mixture):
       return ['{} {}'.format(*self.source.at(number)) for number in numbers]
@@ -180,7 +176,7 @@ def batches_of(
   objective: 'Objective',
   mesh: jax.sharding.Mesh,
   seed: int | None = None,
-  position: Callable[[int, int, int], int | None] | None = None,
+  position: Callable[[int, int], int | None] | None = None,
 ) -> Batches:
   """The Batches of a source for a config's model; seed, position: see Batches."""
   rows = config.batch_size

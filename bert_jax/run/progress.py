@@ -38,10 +38,6 @@ class Progress:
     if text:
       self.bar.set_postfix_str(text)
 
-  def go_back(self, step: int) -> None:
-    self.bar.n = step
-    self.bar.refresh()
-
   def line(self, text: str) -> None:
     """Writes a line with the time of day to the log, above the bar if there is one."""
     text = f'{time.strftime("%H:%M:%S")}  {text}'

@@ -15,11 +15,10 @@ from bert_jax import files, hosts
 from bert_jax.errors import Paused, Stopped, log
 from bert_jax.rows.ahead import Ahead
 from bert_jax.run import evaluation, progress, setup, trackers
-from bert_jax.run.log import Logger, Writer, health
+from bert_jax.run.metrics_log import Logger, SummaryFile, Writer, health
 from bert_jax.run.profiling import Profile
 from bert_jax.run.setup import Run
 from bert_jax.run.stopping import Wish
-from bert_jax.run.summary import Summary
 from bert_jax.step import State
 from bert_jax.tasks import TASKS
 from bert_jax.workdir import contents, records
@@ -31,8 +30,9 @@ class Saver:
 
   def due(self, step: int, wish: Wish) -> bool:
     inputs, config = self.run.inputs, self.run.inputs.config
-    every = config.checkpoint.every, config.spikes.rollback
-    return any(n > 0 and step % n == 0 for n in every) or step == inputs.steps or wish > Wish.GO_ON
+    every = config.checkpoint.every
+    is_at = every > 0 and step % every == 0
+    return is_at or step == inputs.steps or wish > Wish.GO_ON
 
   def maybe(self, step: int, state: State, wish: Wish) -> None:
     if self.due(step, wish):
@@ -49,7 +49,7 @@ class Saver:
       log.warning('%s was removed while the run writes into it: %s', workdir, said)
     with run.clock.doing('save'):
       self.writer.upload()
-      run.checkpoints.save(state, results, run.tally.seen, run.tally.to_meta())
+      run.checkpoints.save(state, results, dict(run.tally.seen), run.tally.to_meta())
 
 
 class Evaluator:
@@ -151,13 +151,12 @@ class Session:
     opened = trackers.opened(config, workdir, step)
     self.writer = closed(Writer(workdir, step, opened, self.evaluator.owes))
     self.saver = Saver(run, self.writer)
-    self.summary = Summary(run, self.writer, time.monotonic() - run.watch.started)
+    self.summary = SummaryFile(run, self.writer, time.monotonic() - run.watch.started)
     stack.enter_context(self.summary)
     self.progress = closed(progress.Progress(run.inputs.steps, step, workdir))
     self.logger = Logger(run, self.writer, self.progress)
     self.profile = closed(Profile(config, workdir, run.clock))
-    made = lambda step: run.inputs.batches.at(step, run.tally.skipped)
-    self.ahead = closed(Ahead(made, run.inputs.steps))
+    self.ahead = closed(Ahead(run.inputs.batches.__getitem__, run.inputs.steps))
     run.clock.reset()
 
   def batch(self, step: int) -> Mapping[str, jax.Array]:
@@ -169,30 +168,13 @@ class Session:
     clock.batches += inputs.timeline.rows_at(step) / inputs.config.batch_size
     return batch
 
-  def settle(self, step: int) -> tuple[Wish, int]:
-    """(the wish of all processes, see Tally.settle) after a step: where a run waits for devices."""
+  def settle(self, step: int) -> Wish:
+    """The wish of all processes after a step. Here a run waits for its devices."""
     started, wish = time.perf_counter(), self.watch.ask()  # a vote, which other processes may delay
     now = self.logger.due(step) or self.saver.due(step, wish) or self.evaluator.due(step)
-    spike = self.tally.settle(now)  # of this step if something reads it now
+    self.tally.settle(now)  # with this step if something reads it now
     self.run.clock.blocked += time.perf_counter() - started
-    return wish, spike
-
-  def go_back(self, spike: int, state: State) -> State:
-    """Goes back to the checkpoint before a spike and returns its State; the run goes on with the
-    data past the spike. These do not continue the data before, so the carry begins anew."""
-    run, step = self.run, self.run.tally.spikes.target(spike)
-    shape = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)
-    with run.clock.doing('save'):
-      state, meta = run.checkpoints.back_to(step, jax.tree.map(shape, state))
-      run.results = meta['metrics']
-      state = setup.carrying_nothing(state)
-      self.tally.go_back(step, spike, meta)
-      self.tally.spikes.go_back(step, meta)
-      self.ahead.forget()  # steps get other batches from now on
-      self.writer.go_back(step)
-      self.progress.go_back(step)
-    log.warning('going on from step %d with the data after that of step %d', step, spike)
-    return state
+    return wish
 
   def end(self, step: int, state: State, wish: Wish) -> tuple[State, Mapping[str, float]]:
     """Waits until all is saved. KeyboardInterrupt or Paused if the run is not over."""

@@ -7,14 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from bert_jax import buckets, files, hosts, models, sharding, step
 from bert_jax import config as config_lib
 from bert_jax.command_line import aside
 from bert_jax.errors import log
-from bert_jax.run import evaluation, speed, spikes, stopping, tally, warm_start
+from bert_jax.run import evaluation, metrics_log, speed, stopping, warm_start
 from bert_jax.run.inputs import Inputs, check_continues
 from bert_jax.tasks import TASKS
 from bert_jax.timeline import Moment
@@ -33,7 +32,7 @@ class Run:
   rates: np.ndarray  # the learning rate of each step
   checkpoints: checkpoint.Checkpoints
   results: Mapping[str, float]  # metrics of the newest evaluation
-  tally: tally.Tally
+  tally: metrics_log.Tally
   clock: speed.Clock
   watch: stopping.Watch
 
@@ -88,7 +87,6 @@ def prepare(inputs: Inputs, stack: contextlib.ExitStack, started: float) -> tupl
   if inputs.eval_batches:
     evaluation.count_part(inputs.eval_batches, config.eval.batches)
   contents.write_facts(inputs.workdir, config, inputs.sources, mesh, costs, inputs.student)
-  seen = spikes.Spikes(config.spikes, checkpoints, meta)
   run = Run(
     inputs,
     train_step,
@@ -98,7 +96,7 @@ def prepare(inputs: Inputs, stack: contextlib.ExitStack, started: float) -> tupl
     inputs.timeline.rates(np.arange(inputs.steps)),
     checkpoints,
     meta.get('metrics', {}),
-    tally.Tally.from_meta(meta, config.batch_size, inputs=inputs, spikes=seen),
+    metrics_log.Tally.from_meta(meta, inputs),
     speed.Clock(flops_of(inputs)),
     stopping.Watch(config, mesh, started, signalled),
   )
@@ -165,12 +163,12 @@ def open_workdir(inputs: Inputs) -> checkpoint.Checkpoints:
       inputs.tokenizer.save(workdir)
   hosts.wait('claimed')
   hosts.exists(workdir / contents.CONFIG)
-  kept, rollback = config.checkpoint, config.spikes.rollback
+  kept = config.checkpoint
   data = inputs.sources['eval'].fingerprint if inputs.eval_batches else ''
   judged_under = TASKS[config.objective].judged_under(config)
   judged_by = [kept.best_metric, kept.best_mode, data]
   judged_by += [f'{name}={value}' for name, value in judged_under.items()]
-  return checkpoint.Checkpoints(workdir, kept, inputs.identity, ' '.join(judged_by), rollback)
+  return checkpoint.Checkpoints(workdir, kept, inputs.identity, ' '.join(judged_by))
 
 
 def first_state(
@@ -202,12 +200,6 @@ def new_state(inputs: Inputs, program: step.Program, weights: Any = None) -> ste
     params = warm_start.with_new_top(params, state.params, inputs.config.model.new_top_layers)
     state = dataclasses.replace(state, params=params)
   return state
-
-
-def carrying_nothing(state: step.State) -> step.State:
-  """The State with a carry of zeros, as at the first step of a run."""
-  zeros = jax.tree.map(lambda x: jnp.zeros_like(x, device=x.sharding), state.carry)
-  return dataclasses.replace(state, carry=zeros)
 
 
 def memory(compiled: Any) -> str:

@@ -1,5 +1,5 @@
-"""Trackers, which get the metrics of a run besides metrics.jsonl: TensorBoard, Weights & Biases,
-MLflow and trackio. The packages of the last three are imported only if a config asks for them."""
+"""Trackers, which get the metrics of a run besides metrics.jsonl: TensorBoard and Weights & Biases,
+whose package is imported only if a config asks for it."""
 
 import abc
 import contextlib
@@ -27,9 +27,6 @@ class Tracker(abc.ABC):
 
   @abc.abstractmethod
   def write(self, step: int, split: str, metrics: Mapping[str, float]) -> None: ...
-
-  def go_back(self, step: int) -> None:  # noqa: B027  # most of them drop no point
-    """Is told that the steps past this one will be written again."""
 
   @abc.abstractmethod
   def close(self) -> None: ...
@@ -71,12 +68,8 @@ class TensorBoard(Tracker):
       with contextlib.suppress(OSError):  # it will be uploaded again
         place(self.written, self.workdir / self.written.name)
       if self.written.stat().st_size > 1 << 20:
-        self.go_back(step)  # to a new file, since one is uploaded whole each time
-
-  def go_back(self, step: int) -> None:
-    """Hides the steps past this one, which will be written again."""
-    self.close()
-    self._open(step)
+        self.close()  # and goes on in a new file, since one is uploaded whole each time
+        self._open(step)
 
   def close(self) -> None:
     self.file.close()
@@ -109,75 +102,9 @@ class WeightsAndBiases(Tracker):
     place(staged(self.folder), self.folder)
 
 
-class MLflow(Tracker):
-  """Writes metrics to a run of an MLflow store: log.mlflow is its address, such as
-  sqlite:///runs/mlflow.db or http://HOST:5000, and MLFLOW_EXPERIMENT_NAME its experiment. A run
-  that continues keeps its id, and points of steps that it went back over stay. Points that cannot
-  be written are kept and written with the next ones; the run goes on."""
-
-  def __init__(self, workdir: Path, config: ConfigDict, start: int):
-    mlflow = _package('mlflow')
-    self.metric, self.waiting = mlflow.entities.Metric, []
-    experiment = os.environ.get('MLFLOW_EXPERIMENT_NAME', 'bert_jax')
-    name, fields = workdir.absolute().name, config_lib.flatten(config).items()
-    try:
-      self.client = mlflow.MlflowClient(config.log.mlflow)
-      known = self.client.get_experiment_by_name(experiment)
-      number = known.experiment_id if known else self.client.create_experiment(experiment)
-      create = lambda: self.client.create_run(number, run_name=name).info.run_id
-      self.id = _id(workdir, 'mlflow', create)
-      self.client.update_run(self.id, status='RUNNING')
-      there = self.client.get_run(self.id).data.params  # which can never change
-      new = {key: str(x)[:6000] for key, x in fields if str(x) and key not in there}
-      parameters = [mlflow.entities.Param(key, x) for key, x in new.items()]
-      for i in range(0, len(parameters), 100):  # the most of one call
-        self.client.log_batch(self.id, params=parameters[i : i + 100])
-    except Exception as error:  # of the store, its network or its database
-      advice = 'check the address, or set it to nothing'
-      raise InputError(f'log.mlflow: {first_line(error)}; {advice}.') from None
-
-  def write(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
-    now = int(1000 * time.time())
-    self.waiting += [self.metric(f'{split}/{k}', x, now, step) for k, x in metrics.items()]
-    try:
-      while self.waiting:
-        self.client.log_batch(self.id, metrics=self.waiting[:1000])  # the most of one call
-        del self.waiting[:1000]
-    except Exception as error:
-      log.warning('MLflow: %s; its points are kept and written later', first_line(error))
-
-  def close(self) -> None:
-    self.client.set_terminated(self.id)
-
-
-class Trackio(Tracker):
-  """Writes metrics to a project of trackio (`trackio show`), whose name log.trackio is: on this
-  machine, or on a Space of the Hub (TRACKIO_SPACE_ID). A run that continues keeps its name, and
-  points of steps that it went back over stay."""
-
-  def __init__(self, workdir: Path, config: ConfigDict, start: int):
-    name = f'{workdir.absolute().name}-{_id(workdir, "trackio", lambda: uuid.uuid4().hex[:6])}'
-    about: dict[str, Any] = {'config': config.to_dict(), 'resume': 'allow', 'embed': False}
-    about |= {'auto_log_gpu': False, 'auto_log_cpu': False}
-    try:
-      with contextlib.redirect_stdout(sys.stderr):
-        self.run = _package('trackio').init(project=config.log.trackio, name=name, **about)
-    except Exception as error:  # of its database, the Hub or the network
-      advice = 'mend it, or set it to nothing'
-      raise InputError(f'log.trackio: {first_line(error)}; {advice}.') from None
-
-  def write(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
-    self.run.log({f'{split}/{name}': x for name, x in metrics.items()}, step=step)
-
-  def close(self) -> None:
-    with contextlib.redirect_stdout(sys.stderr):
-      self.run.finish()
-
-
 # {field of config.log: its tracker}. TensorBoard's package is always there.
 KINDS: dict[str, Callable[[Path, ConfigDict, int], Tracker]]
-KINDS = {'tensorboard': TensorBoard, 'wandb': WeightsAndBiases, 'mlflow': MLflow}
-KINDS['trackio'] = Trackio
+KINDS = {'tensorboard': TensorBoard, 'wandb': WeightsAndBiases}
 
 
 def _asked(config):

@@ -28,7 +28,7 @@ from bert_jax.models.layers import traced_in
 from bert_jax.objectives.base import Objective
 from bert_jax.run import initialization, setup, warm_start
 from bert_jax.run.inputs import Inputs, read_inputs
-from bert_jax.run.tally import Tally, number
+from bert_jax.run.metrics_log import number
 from bert_jax.tasks import teaching
 from bert_jax.text.values import json_value
 from bert_jax.timeline import Timeline
@@ -39,10 +39,9 @@ TEXTS, LETTERS = 3, 200  # of a batch: so many rows are shown, and so much of ea
 
 def replay(path: Path | str, at: int = 0) -> dict[str, Any]:
   """The facts of step `at` of a workdir's run, or of the step in its file nonfinite-STEP.json."""
-  path, moves = Path(path).expanduser(), None
+  path = Path(path).expanduser()
   if path.is_file():
-    at, moves = _place_of(path)
-    path = path.parent
+    at, path = _step_of(path), path.parent
   inputs = read_inputs(contents.read_config(path), path)
   if not 1 <= at <= inputs.steps:
     raise InputError(f'--step is {at}; give the number of a step of {path}, 1 to {inputs.steps}.')
@@ -50,35 +49,22 @@ def replay(path: Path | str, at: int = 0) -> dict[str, Any]:
     program = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.timeline)
     if inputs.beginning.continues:
       setup.check_continues(inputs, program)  # is it the same data and vocabulary?
-    # Only the newest checkpoint surely knows where the run went back.
-    tally = Tally.from_meta(inputs.beginning.meta or {}, inputs.config.batch_size)
-    tally = tally if moves is None else Tally(moves=moves)
     state = _state_before(inputs, program, at)
     log.info('from step %d on', int(state.step))
     if int(state.step) < at - 1:
       train_step = program.lower().compile()
       constants = sharding.put(program.constants, inputs.mesh)
       for n in progress(range(int(state.step), at - 1), 'repeating', 'steps'):
-        batch = inputs.batches.at(n, tally.skipped_after(n))
-        state, _ = train_step(_going_on(state, n, tally), batch, constants)
-    state = _going_on(state, at - 1, tally)
-    return _facts(inputs, program, state, tally.skipped_after(at - 1))
+        state, _ = train_step(state, inputs.batches[n], constants)
+    return _facts(inputs, program, state)
 
 
-def _place_of(path: Path) -> tuple[int, list[list[int]]]:
+def _step_of(path: Path) -> int:
+  """The step of a nonfinite-STEP.json."""
   try:
-    facts = json_value(path.read_bytes())
-    if 'offset' in facts:  # of an earlier version, in batches
-      rows = facts['offset'] * contents.read_config(path.parent).batch_size
-      return int(facts['step']), [[0, int(rows)]]
-    return int(facts['step']), [[int(step), int(rows)] for step, rows in facts['moves']]
+    return int(json_value(path.read_bytes())['step'])
   except (ValueError, KeyError, TypeError):
     raise InputError(f'{path} is no nonfinite-STEP.json; give one, or a workdir.') from None
-
-
-def _going_on(state: step.State, number: int, tally: Tally) -> step.State:
-  """The State at the beginning of a step; if the run went back to it, nothing is carried over."""
-  return setup.carrying_nothing(state) if number in [step for step, _ in tally.moves] else state
 
 
 def _state_before(inputs: Inputs, program: Any, at: int) -> step.State:
@@ -100,10 +86,10 @@ def _state_before(inputs: Inputs, program: Any, at: int) -> step.State:
   return setup.new_state(inputs, program, weights)
 
 
-def _facts(inputs: Inputs, program: Any, state: step.State, skipped: int) -> dict[str, Any]:
-  """The facts, {name: value}, of the step after `state`. skipped: rows skipped before it."""
+def _facts(inputs: Inputs, program: Any, state: step.State) -> dict[str, Any]:
+  """The facts, {name: value}, of the step after `state`."""
   objective, before = inputs.objective, int(state.step)
-  batch = inputs.batches.at(before, skipped)
+  batch = inputs.batches[before]
   config = inputs.config.copy_and_resolve_references()
   config.optimizer.skip_nonfinite = 1  # gives the norm of each module
   train_step = step.program(config, objective, inputs.mesh, inputs.timeline).train_step
@@ -119,7 +105,7 @@ def _facts(inputs: Inputs, program: Any, state: step.State, skipped: int) -> dic
     texts = [inputs.tokenizer.decode(row.reshape(-1).tolist())[:LETTERS] for row in rows]
   return {
     'step': before + 1,
-    'rows': inputs.batches.row_numbers(before, skipped),
+    'rows': inputs.batches.row_numbers(before),
     'texts': texts,
     **{name: number(x) for name, x in metrics.values(metrics.add({}, out), {}).items()},
     'module_norms': norms,

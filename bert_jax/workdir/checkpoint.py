@@ -52,7 +52,7 @@ def check_processes(workdir: Any) -> None:
 class Checkpoints(policies.PreservationPolicy):
   """The checkpoints of a workdir. settings: config.checkpoint; None: read-only. identity: what
   every checkpoint stores about its config and data. judged_by: names the metric and the data that
-  make the best. rollback: the newest at a multiple of this step is kept too; 0: none."""
+  make the best."""
 
   def __init__(
     self,
@@ -60,12 +60,11 @@ class Checkpoints(policies.PreservationPolicy):
     settings: ConfigDict | None = None,
     identity: Mapping[str, str] = MappingProxyType({}),
     judged_by: str = '',
-    rollback: int = 0,
   ):
     self.folder: Any = Path(workdir).expanduser().absolute() / 'checkpoints'
     self.is_staged = is_staged(self.folder)
     self.writes, self.settings = settings is not None, settings or ConfigDict()
-    self.identity, self.judged_by, self.rollback = identity, judged_by, rollback
+    self.identity, self.judged_by = identity, judged_by
     self.best = self._no_best(0)
     self.newest: Mapping[str, Any] = {}  # the metadata of the checkpoint saved last
     self.manager = self._open()
@@ -98,8 +97,7 @@ class Checkpoints(policies.PreservationPolicy):
     """Which of these steps keep their checkpoints: the latest, the multiples, the best."""
     latest, every = sorted(steps)[-self.settings.keep_latest :], self.settings.keep_every
     best = self.best['step'] if self.best['goodness'] > -math.inf else None
-    back = max((s for s in steps if self.rollback and s % self.rollback == 0), default=None)
-    return {s for s in steps if s in (*latest, best, back) or (every and s % every == 0)}
+    return {s for s in steps if s in (*latest, best) or (every and s % every == 0)}
 
   def steps(self) -> list[int]:
     by_orbax = self.writes and not self.is_staged
@@ -216,13 +214,6 @@ class Checkpoints(policies.PreservationPolicy):
     (state, meta), damaged = self.newest_good(lambda number: self.restored(number, shapes))
     self._put_aside(damaged)
     return state, meta
-
-  def back_to(self, number: int, shapes: step.State) -> tuple[step.State, Mapping[str, Any]]:
-    """Restores an earlier checkpoint as (State, metadata) and deletes the later ones."""
-    self.wait()
-    restored = self.restored(number, shapes)
-    self._delete([later for later in self.steps() if later > number])
-    return restored
 
   def restored(self, number: int, shapes: step.State) -> tuple[step.State, Mapping[str, Any]]:
     """(State, metadata) of a checkpoint, which counts as the newest from now on, or Damaged."""

@@ -1,5 +1,10 @@
-"""What the files of a workdir, and of a sweep's folder, record about runs; records.py reads it."""
+"""What the files of a workdir, and of a sweep's folder, record about runs; records.py reads them.
 
+A dataclass a file: `to_json` gives what files.write_sealed writes, `from_json` reads it. Whatever
+from_json raises means that the file is damaged, or of an earlier version.
+"""
+
+import dataclasses
 import itertools
 import math
 import statistics
@@ -14,6 +19,15 @@ from bert_jax.files import Path
 from bert_jax.metrics import Level
 from bert_jax.timeline import Timeline
 
+SPLITS = 'eval', 'whole', 'train'  # of the lines of metrics.jsonl
+# The keys of run.json that say on what the last bits of a run depend, see contents.made_by.
+MADE_BY = ('bert_jax', 'commit', 'python', 'packages', 'processor', 'environment', 'devices')
+MADE_BY += 'processes', 'mesh', 'cores'
+
+
+def _levels(content: Mapping[str, Any]) -> dict[str, Level]:
+  return {name: Level(float(value), str(kind)) for name, (value, kind) in content.items()}
+
 
 @dataclass(frozen=True)
 class Split:
@@ -25,23 +39,38 @@ class Split:
   scored: int = 0  # those of them that have gold
   baselines: Mapping[str, Level] = field(default_factory=dict)
   part: Mapping[str, Level] = field(default_factory=dict)  # of the rows of the curve, if not all
+  sets: Mapping[str, str] = field(default_factory=dict)  # {hf:NAME: its fingerprint}
+
+  @classmethod
+  def from_json(cls, content: Mapping[str, Any]) -> 'Split':
+    examples = content.get('examples', 0)
+    return cls(
+      rows=content.get('rows', 0),
+      fingerprint=content.get('fingerprint', ''),
+      examples=examples,
+      scored=content.get('scored', examples),
+      baselines=_levels(content.get('baselines', {})),
+      part=_levels(content.get('part', {})),
+      sets=content.get('sets', {}),
+    )
 
 
 @dataclass(frozen=True)
 class Facts:
   """The content of run.json: the code, machine, model and data of a run."""
 
-  made_by: Mapping[str, Any] = field(default_factory=dict)  # some of contents.made_by
+  made_by: Mapping[str, Any] = field(default_factory=dict)  # see MADE_BY
   commands: Sequence[Mapping[str, Any]] = ()  # {'argv', 'time'} of each start
-  earlier: Sequence[Mapping[str, Any]] = ()  # what `made_by` was before, for a run that moved
+  # What was otherwise at first: {'commands': how many of them, name: value of MADE_BY or `steps`}.
+  earlier: Sequence[Mapping[str, Any]] = ()
   data: Mapping[str, Split] = field(default_factory=dict)
+  steps: int = 0  # the last one of the run
   parameters: int | None = None
   flops_per_step: float | None = None  # of a full batch
   compile_seconds: float | None = None  # few if the program was compiled before
   flops_by_stage: Sequence[tuple[int, float]] = ()  # (first step, the same), if they differ
   source: str = ''  # of weights that were converted
-  config: str = ''  # the fingerprint of the config; runs of earlier versions do not say it
-  student: str = ''  # the workdir of the run for which this teacher was trained
+  config: str = ''  # the fingerprint of the config
 
   @property
   def commit(self) -> str:
@@ -51,26 +80,79 @@ class Facts:
     """The facts about the data of a split; empty if not recorded."""
     return self.data.get(name, Split())
 
+  def to_json(self) -> dict[str, Any]:
+    costs = {
+      'parameters': self.parameters,
+      'flops_per_step': self.flops_per_step,
+      'compile_seconds': self.compile_seconds,
+      'flops_by_stage': self.flops_by_stage,
+    }
+    return {
+      **self.made_by,
+      'commands': self.commands,
+      'earlier': self.earlier,
+      'config': self.config,
+      'source': self.source,
+      'steps': self.steps,
+      'costs': costs,
+      'data': {name: dataclasses.asdict(split) for name, split in self.data.items()},
+    }
+
+  @classmethod
+  def from_json(cls, content: Mapping[str, Any]) -> 'Facts':
+    costs = content.get('costs', {})
+    return cls(
+      made_by={name: content[name] for name in MADE_BY if name in content},
+      commands=tuple(content.get('commands', ())),
+      earlier=tuple(content.get('earlier', ())),
+      data={name: Split.from_json(split) for name, split in content.get('data', {}).items()},
+      steps=content.get('steps', 0),
+      parameters=costs.get('parameters'),
+      flops_per_step=costs.get('flops_per_step'),
+      compile_seconds=costs.get('compile_seconds'),
+      flops_by_stage=tuple((step, flops) for step, flops in costs.get('flops_by_stage', ())),
+      source=content.get('source', ''),
+      config=content.get('config', ''),
+    )
+
 
 @dataclass(frozen=True)
 class Summary:
-  """The content of summary.json: how far a run has come, and how it ended."""
+  """The content of summary.json: how far a run has come, how it ended, and where its time went."""
 
+  # running (or killed), finished, 'stopped early' (eval.patience), stopped (by a signal or
+  # max_hours; the same command continues it), failed
   state: str = ''
   step: int = 0
   steps: int = 0  # the last one of the run; 0: not known
   objective: str = ''
   seed: int | None = None
-  metric: str = ''
-  config: str = ''
+  metric: str = ''  # by which the run is judged
+  config: str = ''  # the fingerprint of the config
   bytes: int = 0  # of metrics.jsonl until then
   crc32: int = 0  # and their checksum
-  # {'eval', 'whole', 'train': the last line}
+  # {'eval', 'whole', 'train': the last line of metrics.jsonl}; `whole` counts, else `eval`
   last: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+  error: str = ''
+  best: Mapping[str, Any] = field(default_factory=dict)  # the step and value of best_metric
+  # Of the last process: setup (reading, compiling, restoring), step, data (waiting), eval, save.
+  seconds: Mapping[str, float] = field(default_factory=dict)
+  goodput: float = 0.0  # the share of `step`
+  time: str = ''
 
   @property
   def has_ended(self) -> bool:
     return self.state in ('finished', 'stopped early')
+
+  def to_json(self) -> dict[str, Any]:
+    content = dataclasses.asdict(self)
+    return content | content.pop('last')
+
+  @classmethod
+  def from_json(cls, content: Mapping[str, Any]) -> 'Summary':
+    last = {split: dict(content[split]) for split in SPLITS if split in content}
+    names = {field.name for field in dataclasses.fields(cls)}
+    return cls(last=last, **{name: x for name, x in content.items() if name in names})
 
 
 class Point(NamedTuple):
@@ -114,10 +196,11 @@ class Run:
   @property
   def log_every(self) -> int:
     """The steps of which a line of training metrics is the mean; 0: not known."""
-    begin = [] if self.fields.get('resume_from') else [0]  # else it began at a later step
-    steps = itertools.pairwise(begin + [point.step for point in self.training])
-    gaps = [step - before for before, step in steps]  # the last, or beside a lost line, is another
-    return statistics.mode(gaps) if gaps else 0
+    steps = [point.step for point in self.training]
+    if not self.fields.get('resume_from'):  # else it began at a later step
+      steps = [0, *steps]
+    gaps = [step - before for before, step in itertools.pairwise(steps)]
+    return statistics.mode(gaps) if gaps else 0  # the last, or beside a lost line, is another
 
   def is_part_at(self, step: int) -> bool:
     """Whether the evaluation of a step is of a part of the rows alone."""
@@ -127,12 +210,14 @@ class Run:
 
   def counted(self) -> Point | None:
     """The evaluation whose values count: the last one or, with eval.patience, the best."""
-    evaluations, metric = self.evaluations, self.fields.get('checkpoint.best_metric', '')
-    known = [(x, p) for p in evaluations if (x := p.values.get(metric)) is not None]
-    if self.fields.get('eval.patience') and known:
-      best = max if self.fields['checkpoint.best_mode'] == 'max' else min
-      return best(known, key=lambda pair: pair[0])[1]
-    return evaluations[-1] if evaluations else None
+    if not self.evaluations:
+      return None
+    metric = self.fields.get('checkpoint.best_metric', '')
+    known = [point for point in self.evaluations if point.values.get(metric) is not None]
+    if not self.fields.get('eval.patience') or not known:
+      return self.evaluations[-1]
+    best = max if self.fields['checkpoint.best_mode'] == 'max' else min
+    return best(known, key=lambda point: point.values[metric])
 
   def final(self, metric: str) -> float | None:
     """The value of a metric in the evaluation that counts; None if missing or not finite."""
@@ -141,7 +226,7 @@ class Run:
 
   def last_step(self) -> int:
     """The last step that has metrics or a checkpoint; 0: none."""
-    return max([*self.checkpoints, *(point.step for point in self.points)], default=0)
+    return max([*self.checkpoints, self.measured_step()])
 
   def measured_step(self) -> int:
     return max((point.step for point in self.points), default=0)
@@ -155,13 +240,16 @@ class Run:
 
   def flops_before(self, step: int) -> float:
     """The FLOPs of the training before a step; NaN if the run does not record them."""
-    if self.facts.flops_per_step is None or (timeline := self.timeline) is None:
+    timeline = self.timeline
+    if self.facts.flops_per_step is None or timeline is None:
       return math.nan
     stages = self.facts.flops_by_stage or ((0, self.facts.flops_per_step),)
-    stages = [(timeline.rows_before(first), flops) for first, flops in stages if first < step]
-    ends = [*(begin for begin, _ in stages[1:]), timeline.rows_before(step)]
-    counted = zip(stages, ends)
-    return sum((end - begin) * flops for (begin, flops), end in counted) / timeline.batch_size
+    stages = [(first, flops) for first, flops in stages if first < step]
+    ends = [first for first, _ in stages[1:]] + [step]
+    total = 0.0
+    for (first, flops), end in zip(stages, ends):
+      total += (timeline.rows_before(end) - timeline.rows_before(first)) * flops
+    return total / timeline.batch_size
 
   def collapsed(self) -> bool:
     """Whether the evaluation that counts gave the same answer to every example."""

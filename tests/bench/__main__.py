@@ -18,7 +18,8 @@ Face's Trainer, by default and with group_by_length, which takes as many example
 packed rows hold. predict: vectors of one short sentence, and of many of mixed length, by a BERT
 with random weights, beside Hugging Face's in torch's eager mode and compiled, and ONNX Runtime in
 float32 and with dynamic int8, which pad 32 sentences as they come; by a student of half of its
-layers, too, and the one sentence by arch=bag of that size. start: seconds until a command has trained its first
+layers, too, and the one sentence by arch=bag of that size. start: seconds until a command has
+trained its first
 step, evaluated or answered. generate: the likeliest tokens after one prompt, and after several at
 once, by a GPT with random weights, beside Hugging Face's with its cache.
 

@@ -1,0 +1,402 @@
+"""The metrics of a run: the sums over its steps (Tally), the lines of metrics.jsonl (Writer,
+Logger), and summary.json."""
+
+import contextlib
+import datetime
+import json
+import math
+import statistics
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from bert_jax import buckets, files, hosts, metrics
+from bert_jax import config as config_lib
+from bert_jax.errors import InputError, first_line, listed, log, writing
+from bert_jax.files import Path
+from bert_jax.metrics import Level, LossLevel
+from bert_jax.run.inputs import Inputs
+from bert_jax.run.progress import Progress
+from bert_jax.run.trackers import Tracker
+from bert_jax.tasks import TASKS
+from bert_jax.workdir import recorded, records
+
+if TYPE_CHECKING:
+  from bert_jax.run.setup import Run
+
+
+def number(x: Any) -> float | str:
+  """A number for JSON, which cannot hold NaN and infinity: these become 'nan' and 'inf'."""
+  return float(x) if math.isfinite(x) else str(float(x))
+
+
+# ---- sums ----------------------------------------------------------------------------------------
+
+
+@dataclass
+class Tally:
+  """The sums and counts of a run. They are saved with each checkpoint, so that a run that continues
+  decides as one that never stopped."""
+
+  inputs: Inputs
+  seen: dict[str, float] = field(default_factory=dict)  # counts of the data since step 0
+  window: dict[str, metrics.Mean] = field(default_factory=dict)  # sums since the last line
+  events: dict[str, int] = field(default_factory=dict)  # {skipped_steps, loss_spikes: how many}
+  in_a_row: int = 0  # how many of the last steps were skipped
+  losses: list[float] = field(default_factory=list)  # the last ones, at most spikes.window
+  step: int = 0
+  # Metrics of steps that may still be running: {step: arrays on the devices}.
+  pending: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+
+  @classmethod
+  def from_meta(cls, meta: Mapping[str, Any], inputs: Inputs) -> 'Tally':
+    """The Tally saved in a checkpoint's metadata ({}: that of a new run)."""
+    saved = meta.get('tally', {})
+    window = saved.get('window', {})
+    return cls(
+      inputs,
+      seen=dict(meta.get('seen', {})),
+      window={name: metrics.Mean(total, weight) for name, (total, weight) in window.items()},
+      events=dict(saved.get('events', {})),
+      in_a_row=saved.get('in_a_row', 0),
+      losses=list(saved.get('losses', ())),
+      step=meta.get('step', 0),
+    )
+
+  def to_meta(self) -> dict[str, Any]:
+    """What from_meta reads, besides `seen`."""
+    window = {name: [float(x.total), float(x.weight)] for name, x in self.window.items()}
+    return {
+      'window': window,
+      'events': dict(self.events),
+      'in_a_row': self.in_a_row,
+      'losses': self.losses,
+    }
+
+  def counts(self) -> dict[str, float]:
+    """The counts since step 0 that a line of metrics names."""
+    config = self.inputs.config
+    counts = dict(self.seen)
+    if config.optimizer.skip_nonfinite:
+      counts['skipped_steps'] = self.events.get('skipped_steps', 0)
+    if config.spikes.window:
+      counts['loss_spikes'] = self.events.get('loss_spikes', 0)
+    return counts
+
+  def take(self, step: int, out: Mapping[str, Any]) -> None:
+    """Takes the metrics of a step, which may still be running."""
+    self.step = step
+    self.pending[step] = out
+
+  def settle(self, now: bool) -> None:
+    """Adds the metrics that were taken: all if something reads them now, else all but the newest
+    step's, for which no step waits."""
+    for step in sorted(self.pending):
+      if now or step < self.step:
+        self._add(step, metrics.host_sum(self.pending.pop(step)))
+
+  def _add(self, step, out):
+    """Adds the metrics of a step, {name: number or Mean}. InputError if the run cannot go on."""
+    if step - 1 in self.inputs.timeline.jumps():
+      self.losses = []  # from here on the loss is another one
+    norms = {name: number(x) for name, x in out.pop('module_norms', {}).items()}
+    for name, count in out.pop('seen').items():
+      self.seen[name] = self.seen.get(name, 0.0) + float(count)
+    for name in ('loss', 'grad_norm'):
+      if not math.isfinite(out[name]):
+        self._skip(step, name, out, norms)
+        return
+    self.in_a_row = 0
+    self.window = metrics.add(self.window, out)
+    self._look_for_a_spike(step, float(out['loss']))
+
+  def _skip(self, step, name, out, norms):
+    """Counts a step whose loss or gradient is not finite; InputError after too many in a row."""
+    self.in_a_row += 1
+    if self.in_a_row >= self.inputs.config.optimizer.skip_nonfinite:
+      raise self._not_finite(step, name, out, norms)
+    self._count('skipped_steps')
+    log.warning('step %d is skipped: its %s is %s', step, name, float(out[name]))
+
+  def _look_for_a_spike(self, step, loss):
+    """Names and counts a loss far above those of the steps before."""
+    window = self.inputs.config.spikes.window
+    if not window:
+      return
+    earlier = self.losses
+    self.losses = [*earlier, loss][-window:]
+    if len(earlier) < window:
+      return
+    mean, deviation = statistics.fmean(earlier), statistics.pstdev(earlier)
+    if loss > mean + self.inputs.config.spikes.zscore * deviation:
+      self._count('loss_spikes')
+      log.warning(
+        'the loss has a spike at step %d: %.4g, where it was %.4g ± %.2g in the %d steps before',
+        step,
+        loss,
+        mean,
+        deviation,
+        window,
+      )
+
+  def _count(self, event):
+    self.events[event] = self.events.get(event, 0) + 1
+
+  def _not_finite(self, step, name, out, norms):
+    """Writes a file for bert_jax.tools.replay; returns the InputError that ends the run."""
+    rows = self.inputs.batches.row_numbers(step - 1)
+    path = self.inputs.workdir / f'nonfinite-{step}.json'
+    facts = {
+      'step': step,
+      'rows': rows,
+      'module_norms': norms,
+      'loss': number(out['loss']),
+      'grad_norm': number(out['grad_norm']),
+    }
+    if hosts.first():
+      with contextlib.suppress(OSError):
+        files.write_whole(path, json.dumps(facts) + '\n')
+    named = f'rows {listed(rows)}'
+    if norms:
+      by_module = ', '.join(f'{module} {float(x):.3g}' for module, x in norms.items())
+      named += f'; gradient norms: {by_module}'
+    if self.in_a_row > 1:
+      named = f'as in the {self.in_a_row - 1} steps before; {named}'
+    return InputError(
+      f'the {name} is {float(out[name])} at step {step} ({named}), so the run stops; checkpoints '
+      'are from before. A lower optimizer.learning_rate, more warmup or float32 often helps; '
+      f'python -m bert_jax.tools.replay {path} runs the step alone.'
+    )
+
+
+# ---- lines ---------------------------------------------------------------------------------------
+
+
+class Writer:
+  """Writes metrics into metrics.jsonl of the workdir, in the first process, and to trackers.
+  last: {split: its last line}. start: the step at which the run begins; later lines of a killed run
+  are dropped, since they will be written again. evaluates: so is the evaluation of step `start`."""
+
+  def __init__(
+    self, workdir: Path, start: int, trackers: Sequence[Tracker] = (), evaluates: bool = False
+  ):
+    self.trackers = trackers
+    self.last: dict[str, Mapping[str, Any]] = {}
+    self.path = workdir / records.METRICS
+    self.file = None
+    self.bytes = self.crc32 = 0  # of metrics.jsonl
+    if hosts.first():
+      with writing(self.path):
+        self._drop_later(start, evaluates)
+        self.file = files.append(self.path)
+
+  def _drop_later(self, start, evaluates):
+    """Rewrites metrics.jsonl without later lines; with damaged lines it is set aside whole."""
+    data = files.read_bytes(self.path)
+    if data is None:
+      return
+    kept, damaged = [], 0
+    for text in data.split(b'\n')[:-1]:
+      line = records.line_of(text)
+      if line is None:
+        damaged += 1
+      elif line['step'] < start or (
+        line['step'] == start and (line['split'] == 'train' or not evaluates)
+      ):
+        kept.append(text + b'\n')
+        self.last[line['split']] = line
+    if damaged:
+      aside = files.set_aside(self.path)
+      log.warning('%s had %d damaged lines: it is set aside as %s', self.path, damaged, aside)
+    content = b''.join(kept)
+    if content != data:
+      self.path.with_name(records.SUMMARY).unlink(missing_ok=True)  # it has the checksum of `data`
+      files.write_whole(self.path, content)
+    self.bytes, self.crc32 = len(content), zlib.crc32(content)
+
+  def write(self, step: int, split: str, values: Mapping[str, float]) -> None:
+    if self.file is None:
+      return
+    line = metrics.to_json({'step': step, 'split': split, **values})
+    self.last[split] = json.loads(line)
+    with writing(self.path):
+      is_on_disk = not isinstance(self.path, buckets.Bucket)
+      if is_on_disk and not files.exists(self.path):  # its folder was removed
+        self.file.close()
+        self.file = files.append(self.path)
+        self.bytes = self.crc32 = 0
+      self.file.write(line + '\n')
+      self.file.flush()
+      data = f'{line}\n'.encode()
+      self.bytes += len(data)
+      self.crc32 = zlib.crc32(data, self.crc32)
+      for tracker in self.trackers:
+        tracker.write(step, split, values)
+
+  def upload(self) -> None:
+    """Has the lines in the bucket, before a checkpoint that follows them."""
+    with writing(self.path):
+      if isinstance(self.file, buckets.Written):
+        self.file.flush(ends=True)
+
+  def close(self) -> None:
+    with writing(self.path):
+      if self.file is not None:
+        self.file.close()
+      for tracker in self.trackers:
+        tracker.close()
+
+
+class Logger:
+  """Writes a line of the metrics since the last line, and updates the progress."""
+
+  def __init__(self, run: 'Run', writer: Writer, progress: Progress):
+    self.run, self.writer, self.progress = run, writer, progress
+
+  def due(self, step: int) -> bool:
+    return step == self.run.inputs.steps or step % self.run.inputs.log_every == 0
+
+  def maybe(self, step: int) -> None:
+    self.progress.update(self._line(step) if self.due(step) else '')
+
+  def _baselines(self):
+    """Baselines of a line. Of labelled examples a line has few, whose losses are not compared with
+    a baseline of all: a few numbers far from the mean are most of a squared error."""
+    known = self.run.inputs.batches.source.baselines
+    if TASKS[self.run.inputs.config.objective].reads_corpus:
+      return known
+    return {name: x for name, x in known.items() if not isinstance(x, LossLevel)}
+
+  def _line(self, step):
+    """Writes a line; returns it as text for the progress."""
+    run, tally, inputs = self.run, self.run.tally, self.run.inputs
+    baselines = self._baselines()
+    window, tally.window = tally.window, {}
+    tokens = 0.0
+    if window:  # else all its steps were skipped
+      # The means may be of more steps than this process has made since the last line.
+      tokens = float(window['tokens'].total) * run.clock.steps / float(window['loss'].weight)
+      window |= inputs.objective.shares(window)
+    values = metrics.values(window, baselines)
+    if 'tokens' in values:
+      values['fill'] = values.pop('tokens')
+    speed = run.clock.read(tokens)
+    counted = step - tally.events.get('skipped_steps', 0)  # the schedule counts no skipped step
+    rate = {'learning_rate': float(run.rates[counted - 1])}
+    self.writer.write(step, 'train', values | rate | speed | tally.counts())
+    shown = dict(values)
+    shown.pop('fill', None)
+    if len(inputs.objective.loss_weights) == 1:
+      shown.pop('loss', None)  # it is the only term, perhaps in other units
+    rows_before = inputs.timeline.rows_before
+    text = (
+      f'{health(shown, baselines)}  tokens={tally.seen.get("seen_tokens", 0):,.0f}  '
+      f'passes={inputs.passes(rows_before(step)):,.2f}  {pace(speed)}'
+    )
+    if not self.progress.is_bar:
+      batches_left = (rows_before(inputs.steps) - rows_before(step)) / inputs.config.batch_size
+      seconds = sum(run.clock.before.values()) / run.clock.done  # with evaluations and saves
+      eta = datetime.timedelta(seconds=round(batches_left * seconds))
+      self.progress.line(f'step {step}/{inputs.steps}  {text}  ETA={eta}')
+    return text
+
+
+def pace(speed: Mapping[str, float]) -> str:
+  """The speed of a run as text: 'tokens/s=1,234  MFU=25.1%  goodput=88%'."""
+  out = f'tokens/s={speed["tokens_per_s"]:,.0f}'
+  if 'mfu' in speed:
+    out += f'  MFU={speed["mfu"]:.1%}'
+  out += f'  goodput={speed["goodput"]:.0%}  data_wait={speed["data_wait"]:.0%}'
+  for name in ('data_wait_process', 'slow_process'):
+    if name in speed:
+      out += f'  {name}={speed[name]}'
+  return out
+
+
+def health(values: Mapping[str, float], baselines: Mapping[str, Level]) -> str:
+  """The metrics as a line: 'mlm 4.102 (1.80 below unigram)  nsp_accuracy 0.71 (prior 0.53)'."""
+  own = metrics.own_levels(values)
+  hidden = {'constant', *(f'{name}_{level.kind}' for name, level in own.items())}
+  hidden |= {f'{name}_below_{level.kind}' for name, level in baselines.items()}
+  parts = []
+  for name, value in values.items():
+    if name in hidden:
+      continue
+    text = f'{name} {value:.4g}'
+    level = own.get(name) or baselines.get(name)
+    if isinstance(level, LossLevel):
+      side = 'below' if value < level.value else 'ABOVE'
+      text += f' ({abs(level.value - value):.2f} {side} {level.kind})'
+    elif level and level.value:
+      text += f' ({level.kind} {level.value:.2f})'
+    parts.append(text)
+  if 'constant' in values:
+    parts.append('one answer for all')
+  return '  '.join(parts)
+
+
+# ---- summary -------------------------------------------------------------------------------------
+
+
+class SummaryFile:
+  """Writes summary.json (workdir/recorded.py) when it is entered, when something was saved, and at
+  the end. setup: the seconds before the first step."""
+
+  def __init__(self, run: 'Run', writer: Writer, setup: float):
+    self.run, self.writer, self.setup = run, writer, setup
+    self.state = 'running'
+
+  def __enter__(self) -> 'SummaryFile':
+    self.write()
+    return self
+
+  def __exit__(self, kind: Any, error: Any, _: Any) -> None:
+    if kind:
+      self.state = 'stopped' if issubclass(kind, KeyboardInterrupt) else 'failed'
+    self.write(first_line(error) if self.state == 'failed' else '')
+
+  def maybe(self, step: int) -> None:
+    """Writes summary.json if there is a checkpoint or an evaluation of this step."""
+    evaluated = self.writer.last.get('eval', {}).get('step')
+    if step in (self.run.checkpoints.newest.get('step'), evaluated):
+      self.write()
+
+  def write(self, error: str = '') -> None:
+    if not hosts.first():
+      return
+    inputs = self.run.inputs
+    config = inputs.config
+    metric = TASKS[config.objective].judge(config).metric
+    seconds = {'setup': self.setup} | self.run.clock.totals()
+    summary = recorded.Summary(
+      state=self.state,
+      step=self.run.tally.step,
+      steps=inputs.steps,
+      objective=config.objective,
+      seed=config.seed,
+      metric=metric,
+      config=config_lib.fingerprint(config),
+      bytes=self.writer.bytes,
+      crc32=self.writer.crc32,
+      last=self.writer.last,
+      error=error,
+      best=self._best(metric),
+      seconds={name: round(x, 3) for name, x in seconds.items()},
+      goodput=seconds['step'] / max(sum(seconds.values()), 1e-9),
+      time=time.strftime('%Y-%m-%d %H:%M:%S'),
+    )
+    path = inputs.workdir / records.SUMMARY
+    try:
+      files.write_sealed(path, summary.to_json())
+    except OSError as error:  # nothing depends on it
+      log.warning('%s cannot be written: %s', path, error.strerror or error)
+
+  def _best(self, metric):
+    """{'step', metric: value} of the best evaluation so far; {}: there is none."""
+    settings, best = self.run.inputs.config.checkpoint, self.run.checkpoints.best
+    if not settings.best_metric or not math.isfinite(best['goodness']):
+      return {}
+    value = best['goodness'] if settings.best_mode == 'max' else -best['goodness']
+    return {'step': best['step'], metric: value}

@@ -13,18 +13,16 @@ one language and evaluated on many, that is the cross-lingual experiment of M-BE
 2019, https://arxiv.org/abs/1906.01502).
 """
 
-import contextlib
-import functools
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
+from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
 from bert_jax import hosts, metrics, sharding, step, tokenizers
-from bert_jax.buckets import Bucket
 from bert_jax.command_line import aligned, command_line, command_parser
 from bert_jax.convert import from_huggingface
 from bert_jax.errors import InputError, log
@@ -32,12 +30,9 @@ from bert_jax.files import Path, make_folder, write_json, write_whole
 from bert_jax.models import layers
 from bert_jax.rows.batches import batches_of
 from bert_jax.run import evaluation, teacher
-from bert_jax.tasks import TASKS, remarks
-from bert_jax.tasks.labelled import Scored
+from bert_jax.tasks import TASKS
 from bert_jax.text import files
-from bert_jax.workdir import contents, trained
-
-SOON = 1 << 22  # bytes of a table that are read in a second or two
+from bert_jax.workdir import contents, records, trained
 
 
 class Evaluation(NamedTuple):
@@ -68,10 +63,11 @@ def evaluate_on(
   of the answers; '': one in the workdir."""
   hosts.check()
   if from_huggingface.is_model(Path(workdir).expanduser()):
-    advice = f'make it one by: python -m bert_jax.tools.convert --from {workdir} --to W'
-    raise InputError(f'{workdir} is a released model and no run; {advice}')
-  begun = contents.read_config(workdir)
-  config = config_lib.override(begun, overrides)
+    raise InputError(
+      f'{workdir} is a released model and no run; make it one by: '
+      f'python -m bert_jax.tools.convert --from {workdir} --to W'
+    )
+  config = config_of(workdir, overrides)
   tokenizer = tokenizers.load_folder(workdir)
   task = TASKS[config.objective]
   objective = teacher.taught(config, task.objective(config, tokenizer), tokenizer)
@@ -82,78 +78,94 @@ def evaluate_on(
   number = meta['step']
   is_given = config.data.train or config.data.eval or all(spec for _, spec in parts)
   if not is_given and meta.get('converted'):
-    fault = f'{workdir} holds converted weights and no data'
-    raise InputError(f'{fault}; name what to evaluate on, --config.data.eval=FILE.')
-  rows_of_run = functools.cache(functools.partial(_trained_on, config, begun.data.eval, tokenizer))
+    raise InputError(
+      f'{workdir} holds converted weights and no data; name what to evaluate on, '
+      '--config.data.eval=FILE.'
+    )
   sources: dict[str, Any] = {}
   for name, spec in parts:
     if spec:
       config = config_lib.override(config, [f'--config.data.eval={spec}'])
-    sources[name], is_known = _source(config, tokenizer)
+    sources[name] = task.sources(config, tokenizer, ('eval',)).get('eval')
     if sources[name] is None:
       raise InputError('there is nothing to evaluate on; set --config.data.eval=FILE.')
-    # Of its own evaluation data the run has warned itself.
-    is_new = config.data.eval != begun.data.eval and not is_known
-    if is_new and isinstance(sources[name], Scored) and hosts.first() and (known := rows_of_run()):
-      for said in remarks.about_copies(known, sources[name]):
-        log.warning('%s', said)
+    warn_of_rows(workdir, config, sources[name])
   with jax.set_mesh(mesh), sharding.activation_rules():
     eval_step = jax.jit(layers.traced_in(config.model.dtype, step.make_eval_step(objective)))
     carry = evaluation.empty_carry(objective, config, mesh)
     constants = sharding.put(step.constants_of(config, objective), mesh)
     for (name, spec), source in zip(parts, sources.values(), strict=True):
-      batches = batches_of(source, config, tokenizer, objective, mesh)
-      inputs = params, carry, batches, constants, 0, objective.derived_metrics
-      result, answers = evaluation.one_pass(eval_step, *inputs, scores=task.scores)
+      result, answers = evaluation.one_pass(
+        eval_step,
+        params,
+        carry,
+        batches_of(source, config, tokenizer, objective, mesh),
+        constants,
+        derived_metrics=objective.derived_metrics,
+        scores=task.scores,
+      )
       evaluation.warn_of_collapse(result, source, answers)
       if answers:
         spec = spec or contents.evaluated_on(config.data.train, config.data.eval)
-        inside = contents.answers_folder(workdir, spec, number)
-        evaluation.write(Path(out, name) if out else inside, source, answers, result)
+        folder = Path(out, name) if out else contents.answers_folder(workdir, spec, number)
+        evaluation.write(folder, source, answers, result)
       yield Evaluation(name, result, number, evaluation.beside(result, source, answers))
 
 
-def _source(config, tokenizer):
-  """(the source of data.eval, or None; whether the run was trained on that, which is said)."""
-  copies = files.trained_on(config.data.train, config.data.eval)
-  if copies:
-    named = f'{copies[0]}{f" and {len(copies) - 1} more" * (len(copies) > 1)}'
-    log.warning('%s: the run was trained on this; see how it does on other texts.', named)
-  task = TASKS[config.objective]
-  sources = task.sources(config, tokenizer, ('eval',))
-  return sources.get('eval'), bool(copies)
+def config_of(workdir: str | Path, overrides: Sequence[str]) -> ConfigDict:
+  """The config of a run with some fields changed. InputError for a field on which its weights, or
+  the order of their outputs, depend: that one is the run's."""
+  begun = contents.read_config(workdir)
+  config = config_lib.override(begun, overrides)
+  given = config_lib.flatten(config)
+  for name, value in config_lib.flatten(begun).items():
+    if config_lib.ALL[name].affects & {'weights', 'vocabulary'} and given[name] != value:
+      raise InputError(
+        f'{name} is {value!r} in the run {workdir}, whose weights were trained so, and '
+        f'--config.{name}={given[name]} is given; leave that out.'
+      )
+  return config
 
 
-def _trained_on(config, own, tokenizer):
-  """The training examples of a run whose data.eval was `own`, if they are in a small file."""
-  with contextlib.suppress(InputError, OSError):  # it may be gone, or another by now
-    path = Path(config.data.train).expanduser()
-    if not isinstance(path, Bucket) and path.is_file() and path.stat().st_size <= SOON:
-      config = config_lib.override(config, [f'--config.data.eval={own}'])
-      return TASKS[config.objective].sources(config, tokenizer, ('train',)).get('train')
-  return None
+def warn_of_rows(workdir: str | Path, config: ConfigDict, source: Any) -> None:
+  """Warns if the rows of an evaluation are not those that the run knows under the same name, or are
+  those that it was trained on."""
+  facts = records.read_facts(workdir)
+  known, trained_on = facts.split('eval').fingerprint, facts.split('train').fingerprint
+  if source.fingerprint == trained_on:
+    log.warning('data.eval=%s: the run was trained on these very rows', config.data.eval)
+  is_of_run = config.data.eval == contents.read_config(workdir).data.eval
+  if hosts.first() and is_of_run and known and source.fingerprint != known:
+    log.warning(
+      'data.eval=%r: these rows are not those on which the run was evaluated, since the data or how '
+      'it is read has changed; it may have been trained on some of them',
+      config.data.eval,
+    )
 
 
 def evaluate_sets(
   workdir: str | Path,
   specs: Sequence[str],
   languages: Sequence[str] = (),
+  overrides: Sequence[str] = (),
+  which: str | int = 'latest',
   out: str | Path = '',
-  **options: Any,
 ) -> dict[str, Mapping[str, float]]:
   """Evaluates a workdir's checkpoint on named sets: {set: its metrics}. specs: NAME=DATA, or a path
-  with {language}. out: folder of what is written; '': W/eval/sets. options: see evaluate_on."""
+  with {language}. out: folder of what is written; '': W/eval/sets."""
   parts = [part for spec in specs for part in files.parts(spec, languages)]
-  if unnamed := [spec for name, spec in parts if not name]:
-    raise InputError(f'--eval {unnamed[0]} has no name; write NAME={unnamed[0]}, or {{language}}.')
-  names = [name for name, _ in parts]
-  if repeated := sorted(name for name in names if names.count(name) > 1):
-    raise InputError(f'--eval names {repeated[0]} twice; give each set another name.')
+  names = set()
+  for name, spec in parts:
+    if not name:
+      raise InputError(f'--eval {spec} has no name; write NAME={spec}, or {{language}}.')
+    if name in names:
+      raise InputError(f'--eval names {name} twice; give each set another name.')
+    names.add(name)
   out = Path(out or Path(workdir).expanduser() / 'eval' / 'sets')
   results: dict[str, Mapping[str, float]] = {}
-  for name, result, *_ in evaluate_on(workdir, parts, out=out, **options):
-    results[name] = result
-    log.info('%s: %s', name, metrics.to_json(result))
+  for part in evaluate_on(workdir, parts, overrides, which, out):
+    results[part.name] = part.metrics
+    log.info('%s: %s', part.name, metrics.to_json(part.metrics))
   if hosts.first():
     make_folder(out)
     write_whole(out / 'table.txt', table(results) + '\n')
@@ -162,13 +174,16 @@ def evaluate_sets(
 
 
 def table(results: Mapping[str, Mapping[str, float]]) -> str:
-  """The text of a table: a row for each set and one for their mean, a column for each metric."""
+  """The text of a table: a row for each set and one for their mean, a column for each metric. A
+  metric that a set does not have has no mean."""
   names = list(dict.fromkeys(name for result in results.values() for name in result))
-  columns = [[result.get(name, math.nan) for result in results.values()] for name in names]
-  # A metric that a set does not have has no mean.
-  columns = [[*values, math.fsum(values) / len(values)] for values in columns]
-  shown = [[f'{x:.4f}' if x == x else '-' for x in values] for values in columns]
-  return '\n'.join(aligned([('', *names), *zip([*results, 'mean'], *shown)]))
+  rows = [('', *names)]
+  values = {label: [result.get(name, math.nan) for name in names] for label, result in results.items()}
+  columns = zip(*values.values())
+  values['mean'] = [math.fsum(column) / len(column) for column in columns]
+  for label, numbers in values.items():
+    rows.append((label, *('-' if math.isnan(x) else f'{x:.4f}' for x in numbers)))
+  return '\n'.join(aligned(rows))
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -184,16 +199,21 @@ def main(argv: Sequence[str] | None = None) -> None:
   args, overrides = parser.parse_known_args(argv)
   with command_line(), hosts.together():
     hosts.join(args.distributed)
-    options = dict(overrides=overrides, which=args.checkpoint, out=args.out)
     if args.languages and not args.eval:
       raise InputError('--languages fills in {language} of --eval; name the sets by --eval.')
     if args.eval:
-      languages = list(filter(None, args.languages.split(',')))
-      results = evaluate_sets(args.workdir, args.eval, languages, **options)
+      results = evaluate_sets(
+        args.workdir,
+        args.eval,
+        languages=[name for name in args.languages.split(',') if name],
+        overrides=overrides,
+        which=args.checkpoint,
+        out=args.out,
+      )
       if hosts.first():
         print(table(results))
       return
-    (result,) = evaluate_on(args.workdir, [('', '')], **options)
+    (result,) = evaluate_on(args.workdir, [('', '')], overrides, args.checkpoint, args.out)
     if hosts.first():
       about = {'workdir': args.workdir, 'step': result.step}
       print(metrics.to_json(about | result.metrics | result.beside))

@@ -192,12 +192,6 @@ class Timeline:
       out.append(Change(first, RATE, float(theirs[first]), float(ours[first])))
     return out
 
-  def without_shares(self, field: str) -> str:
-    """The value of a field, with numbers of steps in place of shares of the run."""
-    if field == GROWTH:
-      return str(self.growing)
-    return ','.join(f'{x}@{step}' if step else str(x) for step, x in self._stages[field])
-
   def check_stages(self) -> None:
     """InputError if a stage begins after the last step."""
     for field, stages in self._stages.items():

@@ -9,7 +9,6 @@ and ends with the same bits as if it had never stopped.
 """
 
 import contextlib
-import dataclasses
 import time
 from collections.abc import Collection, Mapping, Sequence
 
@@ -17,56 +16,31 @@ import jax
 from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
-from bert_jax import files, hosts, metrics, notebooks, sharding
+from bert_jax import hosts, metrics, notebooks, sharding
 from bert_jax.cells import in_notebook, stoppable
 from bert_jax.command_line import command_line, command_parser, show_log
-from bert_jax.errors import InputError, log
+from bert_jax.errors import InputError
 from bert_jax.files import Path
-from bert_jax.run import session, setup, teacher
+from bert_jax.run import session, setup
 from bert_jax.run.inputs import Inputs, read_inputs
 from bert_jax.step import State
-from bert_jax.tasks import teaching
-from bert_jax.workdir import contents, records
+from bert_jax.workdir import records
 
 
 @stoppable()
 def train(
-  config: ConfigDict, workdir: str | Path, set_by_user: Collection[str] = (), student: str = ''
+  config: ConfigDict, workdir: str | Path, set_by_user: Collection[str] = ()
 ) -> tuple[State, Mapping[str, float]]:
   """Runs a config in a workdir; returns its last State and the metrics of its last evaluation. A
   run starts from 1. the newest checkpoint of the workdir, 2. the newest of config.resume_from, 3.
   weights of config.init_from, 4. scratch. Mistakes in the input are errors before anything is
   compiled or written. Asked to stop (SIGTERM, Ctrl-C), or after config.max_hours, it saves and
-  raises KeyboardInterrupt. set_by_user: names of fields that the user gave, which
-  init_from must not change. student: the workdir of the run for which this one is the teacher."""
+  raises KeyboardInterrupt. set_by_user: names of fields that the user gave, which init_from must
+  not change."""
   started = time.monotonic()
   show_log()
   hosts.check()
-  config = with_teacher(config, workdir, set_by_user)
-  inputs = read_inputs(config, Path(workdir).expanduser(), set_by_user)
-  return train_on(dataclasses.replace(inputs, student=student), started)
-
-
-def with_teacher(
-  config: ConfigDict, workdir: str | Path, set_by_user: Collection[str] = ()
-) -> ConfigDict:
-  """The config with the folder of its teacher. A teacher that a config file describes is trained
-  first, in WORKDIR-teacher, on the same data and within the same max_hours."""
-  if not (spec := teaching.described(config)):
-    return config
-  student = str(workdir).rstrip('/')
-  folder = f'{student}-teacher'
-  if files.exists(Path(student).expanduser() / contents.CONFIG):  # its teacher is trained
-    if not files.exists(Path(folder).expanduser()):
-      fix = 'bring it back, or use another workdir, for which one is trained again'
-      raise InputError(f'{folder}, the teacher of this run, is not there; {fix}.')
-  else:
-    log.info('the teacher, %s, is trained first, in %s', spec, folder)
-    theirs = teacher.on_same_data(config_lib.load(spec), config, set_by_user)
-    train(theirs, folder, student=student)
-  config = config.copy_and_resolve_references()
-  config.teacher = folder
-  return config
+  return train_on(read_inputs(config, Path(workdir).expanduser(), set_by_user), started)
 
 
 def train_on(inputs: Inputs, started: float) -> tuple[State, Mapping[str, float]]:

@@ -24,8 +24,10 @@ Arguments:
 
 task=sst2      a task of configs/finetune.py; without it, pre-training
 unpacked       of a task: one example in a row
-runlocal       some minutes on a laptop; without --config.teacher it trains one first, on the same
-               data, in W2-teacher
+runlocal       some minutes on a laptop. Its teacher is trained first, on the same data:
+
+    python -m bert_jax.train --config configs/pretrain.py:runlocal --workdir W
+    python -m bert_jax.train --config configs/distill.py:runlocal --workdir W2 --config.teacher=W
 """
 
 import runpy
@@ -42,8 +44,6 @@ def get_config(arg=''):
     finetune = runpy.run_path(str(folder / 'finetune.py'))['get_config']
     config = finetune(','.join([f'task={arg.task}', *flags]))
     config.distillation.every_layer = 2
-    if arg.runlocal:
-      config.teacher = f'configs/finetune.py:task={arg.task},runlocal'
     return config
   if arg.unpacked:
     raise c.InputError('unpacked is for a task; rows of pre-training are full.')
@@ -53,9 +53,7 @@ def get_config(arg=''):
   config.update(dict(
     objective='distillation', distillation=dict(every_layer=2), model=dict(type_vocab_size=0),
     corpus=dict(rows='full', short_seq_prob=0.0, dupe_factor=1), loss=dict(nsp_weight=0.0)))
-  if arg.runlocal:
-    config.teacher = 'configs/pretrain.py:runlocal'
-  else:
+  if not arg.runlocal:
     config.update(dict(
       epochs=3.0, steps=0, batch_size=4096, data=dict(seq_length=512),
       model=dict(num_hidden_layers=6),

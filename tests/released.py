@@ -192,7 +192,7 @@ def folder_of(path, recorded, case, **settings):
 
 def started_from(config, workdir):
   """(config, parameters) of config.init_from, as a run takes them over."""
-  beginning = initialization.beginning_of(config, workdir)
+  beginning = initialization.start_of(config, workdir)
   config = initialization.adopt_model(config, beginning)
   tokenizer = tokenizers.load_folder(config.init_from)
   objective = TASKS[config.objective].objective(config, tokenizer)

@@ -58,7 +58,7 @@ def bytes_of(folder):
 def read_weights(config, workdir):
   """(Inputs, parameters) of a run that begins from others: nothing is compiled or written."""
   inputs = read_inputs(config, workdir)
-  given = inputs.beginning, inputs.config, inputs.objective, inputs.mesh
+  given = inputs.start, inputs.config, inputs.objective, inputs.mesh
   return inputs, warm_start.load_weights(*given)[0]
 
 

@@ -11,6 +11,8 @@ from bert_jax.config.check import ALL, fields, flatten
 from bert_jax.field import NO_PAST, Field
 from bert_jax.tasks import TASKS
 
+LENGTH = 'steps', 'epochs', 'min_steps'  # they decide, and may change as a run goes on
+
 
 def fields_affecting(*purposes: str) -> frozenset[str]:
   """The names of the fields, of any objective, that affect one of these purposes."""
@@ -23,11 +25,14 @@ def pasts(known: Mapping[str, Field]) -> dict[str, Any]:
 
 
 def fingerprint(config: ConfigDict) -> str:
-  """A short hash of the fields that decide a run's numbers, without those at their past value."""
+  """A short hash of the fields that decide a run's numbers, without its length, which may change,
+  and without those at their past value."""
   fixed = _deciding(config)
   for name, past in pasts(fields(config.objective)).items():
     if fixed.get(name) == past:
       del fixed[name]
+  for name in LENGTH:
+    fixed.pop(name, None)
   return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:16]
 
 

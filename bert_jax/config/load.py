@@ -20,7 +20,7 @@ from bert_jax.text import documentation_tasks
 from bert_jax.text.values import json_value
 
 # The keys in a workdir's config.json that are no fields (workdir/contents.py).
-BESIDE = ('earlier_lengths', 'seal')
+BESIDE = ('asked', 'seal')
 ROOT = Path(__file__).parents[2]  # the folder that holds configs/, whatever folder one is in
 
 

@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import gradients, hosts, metrics, sharding, step
 from bert_jax.errors import InputError, log, writing
-from bert_jax.files import Path, exists, make_folder, write_whole
+from bert_jax.files import Path, exists, make_folder, write_sealed, write_whole
 from bert_jax.objectives import losses
 from bert_jax.objectives.base import Objective
 from bert_jax.rows.ahead import Ahead
@@ -39,26 +39,27 @@ def one_pass(
   batches: Batches,
   constants: step.Constants,
   count: int = 0,
-  shares: Callable[[Mapping[str, metrics.Mean]], Mapping[str, metrics.Mean]] | None = None,
+  derived_metrics: Callable[[Mapping[str, metrics.Mean]], Mapping[str, metrics.Mean]] | None = None,
   ends: Callable[[], bool] = lambda: False,
   scores: Mapping[str, Callable[[list[dict]], float]] | None = None,
 ) -> tuple[dict[str, float], list[dict[str, Any]]]:
   """Evaluates a split: (its metrics, the answers of a Scored source, else []).
-  carry: of the first batch. count: of Batches.part. shares: the derived_metrics of the
-  objective. A model that gives
-  one answer to everything gets the metric `constant`, 1. ends: asked before each batch whether to
-  break off, which raises Interrupted. scores: Family.scores. Of several processes the first one
-  alone has the answers and scores them, and tells the others the scores."""
+  carry: of the first batch. count: of Batches.part. derived_metrics: of the objective. A model that
+  gives one answer to everything gets the metric `constant`, 1. ends: asked before each batch
+  whether to break off, which raises Interrupted. scores: Family.scores. Of several processes the
+  first one alone has the answers and scores them, and tells the others the scores."""
   source: Any = batches.source
   totals, outputs = {}, []
   numbers, computed, predicted = batches.part(count), [], []
+  held = HELD
 
   def fetch():
     nonlocal totals
     for terms in metrics.host_sum(computed):
       totals = metrics.add(totals, terms)
     gathered = multihost_utils.process_allgather(predicted, tiled=True)
-    outputs.extend(gathered if hosts.first() else ())
+    if hosts.first():
+      outputs.extend(gathered)
     computed.clear()
     predicted.clear()
 
@@ -68,38 +69,46 @@ def one_pass(
         raise Interrupted
       batch, _ = ahead.take(k)
       terms, out, carry = eval_step(params, carry, batch, np.int32(number), constants)
-      if shares:
+      if derived_metrics:
         terms = terms | {'tokens': _tokens(batch['segment_ids'])}
       jax.block_until_ready(computed[-1:])  # a batch late, so that the device computes meanwhile
       computed.append(terms)
-      predicted += [out] if out and isinstance(source, Scored) else []
-      size = sum(x.nbytes for x in jax.tree.leaves(predicted[-1:]))
-      if len(computed) >= min(HELD, HELD_BYTES // (size or 1)):
+      if out and isinstance(source, Scored):
+        predicted.append(out)
+        size = sum(x.nbytes for x in jax.tree.leaves(out))
+        held = min(HELD, HELD_BYTES // max(1, size))
+      if len(computed) >= held:
         fetch()
     fetch()
-  alike = [totals.pop(name) for name in [*totals] if name.endswith(losses.ALIKE)]
-  if shares:
-    totals |= shares(totals)
+  # The counts of answers that are as the first one of their batch; without weight none was asked.
+  alike = [totals.pop(name) for name in list(totals) if name.endswith(losses.ALIKE)]
+  alike = [x for x in alike if x.weight]
+  if derived_metrics:
+    totals |= derived_metrics(totals)
     del totals['tokens']
   result = metrics.values(totals, levels(batches, count))
   for name, (term, factor) in getattr(source, 'scales', {}).items():
-    result |= {name: result[term] * factor} if term in result else {}
-  alike = [x for x in alike if x.weight]  # else nothing of its kind was asked
+    if term in result:
+      result[name] = result[term] * factor
   if alike and all(x.total == x.weight >= LEAST - 1 for x in alike):
     result['constant'] = 1.0
   scored, answers = _scored(source, outputs, scores or {}) if outputs else ({}, [])
   return result | hosts.from_first(scored), answers
 
 
-def _scored(source, outputs, further):
+def _scored(source, outputs, family_scores):
   """(the scores, the answers) of what a model predicts for some batches."""
-  answers = list(source.answers(jax.tree.map(lambda *parts: np.concatenate(parts), *outputs)))
-  known, scores = [x for x in answers if 'gold' in x], source.score(answers)
-  scores |= {name: _number(name, score(known)) for name, score in further.items() if known}
-  if answers and not known:
+  arrays = jax.tree.map(lambda *parts: np.concatenate(parts), *outputs)
+  answers = list(source.answers(arrays))
+  known = [answer for answer in answers if 'gold' in answer]
+  scores = dict(source.score(answers))
+  if known:
+    for name, score in family_scores.items():
+      scores[name] = _number(name, score(known))
+  elif answers:
     log.warning('nothing is scored: no example has a label')
   if len(answers) >= LEAST and source.constant(answers):
-    scores = scores | {'constant': 1.0}
+    scores['constant'] = 1.0
   return scores, answers
 
 
@@ -108,8 +117,9 @@ def _number(name, value):
   try:
     return float(value)
   except (TypeError, ValueError):
-    fault = f'score {name!r} of Family.scores is of type {type(value).__name__}'
-    raise InputError(f'{fault}; let it return a number.') from None
+    raise InputError(
+      f'score {name!r} of Family.scores is of type {type(value).__name__}; let it return a number.'
+    ) from None
 
 
 def warn_of_collapse(result: Mapping[str, float], source: Any, answers: list[dict]) -> None:
@@ -117,30 +127,37 @@ def warn_of_collapse(result: Mapping[str, float], source: Any, answers: list[dic
   one this is usual, and its line of metrics says so."""
   if hosts.first() and 'constant' in result:
     which = source.constant(answers) if answers else 'the same'
-    why = 'the run has collapsed, or has learned too little so far'
-    log.warning('%s: it predicts %s for every example', why, which)
+    log.warning(
+      'the run has collapsed, or has learned too little so far: it predicts %s for every example',
+      which,
+    )
 
 
 def count_part(batches: Batches, count: int) -> None:
   """Counts the baselines of the rows that `count` batches hold, which are the same at each step."""
   source: Any = batches.source
-  totals, numbers = {}, batches.part(count)
+  numbers = batches.part(count)
   if not hasattr(source, 'levels') or len(numbers) == len(batches):
     return
+  totals = {}
   for number in numbers:
     batch, terms = batches[number], {}
     for level in source.levels:
       terms |= level(batch)
     totals = metrics.add(totals, metrics.host_sum(terms))
-  known, own = source.baselines, metrics.values(totals, {})
-  source.part = {name: x._replace(value=own[name]) for name, x in known.items() if name in own}
+  counted = metrics.values(totals, {})
+  source.part = {}
+  for name, level in source.baselines.items():
+    if name in counted:
+      source.part[name] = level._replace(value=counted[name])
 
 
 def levels(batches: Batches, count: int) -> dict[str, metrics.Level]:
   """The baselines of the rows that one_pass reads, as far as they were counted."""
   source: Any = batches.source
-  is_part = len(batches.part(count)) < len(batches)
-  return {**source.baselines, **(getattr(source, 'part', {}) if is_part else {})}
+  if len(batches.part(count)) < len(batches):
+    return {**source.baselines, **getattr(source, 'part', {})}
+  return dict(source.baselines)
 
 
 @jax.jit
@@ -169,16 +186,22 @@ def write(
   removes files of an earlier evaluation that this one does not write."""
   if not hosts.first():
     return
-  lines = lambda answers: ''.join(json.dumps(x, ensure_ascii=False) + '\n' for x in answers)
-  worst = sorted((a for a in answers if 'loss' in a), key=lambda a: -a['loss'])[:WORST]
-  files = {'predictions.jsonl': lines(answers), 'worst.jsonl': lines(worst)}
+  with_loss = [answer for answer in answers if 'loss' in answer]
+  worst = sorted(with_loss, key=lambda answer: -answer['loss'])[:WORST]
+  texts = {'predictions.jsonl': _lines(answers), 'worst.jsonl': _lines(worst)}
+  texts |= source.files(answers)
   scores = {**result, **beside(result, source, answers), 'by_length': source.by_length(answers)}
-  files |= source.files(answers) | {'scores.json': metrics.to_json(scores) + '\n'}
   again = exists(folder / 'scores.json')  # else the files of such names are the user's
   with writing(folder, 'write elsewhere (evaluate --out)'):
     make_folder(folder)
-    for name, content in files.items():
-      write_whole(folder / name, content)
-    for name in {*source.leaves_out} - files.keys() if again else ():
-      (folder / name).unlink(missing_ok=True)
+    for name, text in texts.items():
+      write_whole(folder / name, text)
+    write_sealed(folder / 'scores.json', json.loads(metrics.to_json(scores)))
+    for name in source.leaves_out if again else ():
+      if name not in texts:
+        (folder / name).unlink(missing_ok=True)
   log.info('answers: %s', folder)
+
+
+def _lines(answers):
+  return ''.join(json.dumps(answer, ensure_ascii=False) + '\n' for answer in answers)

@@ -1,10 +1,12 @@
-"""Where a run begins: with the first of these that exists.
+"""Where a run begins, and the config that it follows from there. It begins with the first of these
+that exists:
 
 1. The newest checkpoint in its workdir, 2. or in the workdir config.resume_from: the whole state.
 3. The model config.init_from: its weights, as far as they fit; or layers of config.teacher.
 4. Nothing: new parameters and, unless tokenizer.path is given, a new vocabulary.
 """
 
+import json
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
@@ -23,81 +25,118 @@ from bert_jax.tasks.labelled import FROM_DATA
 from bert_jax.text import files
 from bert_jax.workdir import checkpoint, contents, saved_steps, trained
 
-# Ends of the fields that training data fills in.
-LABELS, WEIGHTS = '.labels', '.class_weights'
+SCRATCH, WEIGHTS, CONTINUED = 'scratch', 'weights', 'continued'
 
 
-class Beginning(NamedTuple):
-  """The folder and checkpoint where a run begins, decided before any weights are read."""
+class Start(NamedTuple):
+  """Where a run begins, decided before any weights are read: from SCRATCH, with the WEIGHTS of a
+  model, or CONTINUED from a checkpoint."""
 
-  folder: Path | None  # of the run or released model, with its tokenizer; None: from scratch
-  meta: Mapping[str, Any] | None  # of the checkpoint to continue from; None: start at step 0
+  kind: str = SCRATCH
+  folder: Path | None = None  # of that run or released model, with its tokenizer
+  meta: Mapping[str, Any] = {}  # of the checkpoint
 
   @property
   def continues(self) -> bool:
-    return self.meta is not None
+    return self.kind == CONTINUED
 
 
-def beginning_of(config: ConfigDict, workdir: Path | str, weights: bool = True) -> Beginning:
-  """Decides the Beginning of a run. Fetches a config.init_from on the Hub (hf:NAME). weights: or,
-  if false, only what describes the model."""
+def start_of(config: ConfigDict, workdir: Path | str, weights: bool = True) -> Start:
+  """Decides where a run begins. Fetches a config.init_from on the Hub (hf:NAME). weights: or, if
+  false, only what describes the model."""
   for folder in (workdir, config.resume_from):
-    if folder and (meta := checkpoint.newest_meta(folder)):
-      if meta.get('converted'):
-        fault = f'{folder} holds converted weights and no training to go on with'
-        raise InputError(f'{fault}; train in another workdir with --config.init_from={folder}.')
-      return Beginning(Path(folder), meta)
+    meta = checkpoint.newest_meta(folder) if folder else None
+    if meta and meta.get('converted'):
+      raise InputError(
+        f'{folder} holds converted weights and no training to go on with; train in another workdir '
+        f'with --config.init_from={folder}.'
+      )
+    if meta:
+      return Start(CONTINUED, Path(folder), meta)
   if config.resume_from:
-    there = files.exists(config.resume_from)
-    why = 'has no checkpoint; train it first' if there else 'does not exist; name a workdir'
+    is_there = files.exists(config.resume_from)
+    why = 'has no checkpoint; train it first' if is_there else 'does not exist; name a workdir'
     raise InputError(f'config.resume_from={config.resume_from} {why}.')
-  if not (source := teaching.source_of(config)):
+  source = teaching.source_of(config)
+  if not source:
     teaching.check_layers(config)
-    return Beginning(None, None)
+    return Start()
   with about('config.teacher' if source == config.get('teacher') else 'config.init_from'):
-    return Beginning(hub.folder(source, weights), None)
+    return Start(WEIGHTS, hub.folder(source, weights))
 
 
 def check_sources(config: ConfigDict, begins: bool) -> None:
   """InputError unless the weights are there that a run starts from, if it begins, and learns from.
   They are fetched and not read, so a shard may be missing."""
   if begins and config.resume_from:
-    beginning_of(config, '')
-  names = ['init_from'] * begins + ['teacher'] * teaching.has_teacher(config)
-  for name, source in ((name, config[name]) for name in names if config[name]):
+    start_of(config, '')
+  sources = {'teacher': config.get('teacher', '')}
+  if begins:
+    sources['init_from'] = config.init_from
+  for name, source in sources.items():
+    if not source:
+      continue
     with about(f'config.{name}'):
       folder = hub.folder(source)
       if from_huggingface.is_model(folder):
         tensor_files.located(folder)
       elif next(saved_steps.newest_first(folder / 'checkpoints'), None) is None:
         raise InputError(f'{folder} holds no checkpoint; train it first.')
-  if begins and (spec := teaching.described(config)):
-    with about('config.teacher'):
-      config_lib.load(spec)
 
 
-def resolved(config: ConfigDict, workdir: Path) -> ConfigDict:
-  """Fills in what follows from the data; but a run that goes on from a workdir keeps the labels it
-  began with, and where its head began."""
-  config, resolve = config.copy_and_resolve_references(), TASKS[config.objective].resolve
-  begun = contents.read_config(workdir) if files.exists(workdir / contents.CONFIG) else config
-  given, before = map(config_lib.flatten, (config, begun))
-  asked = lambda x: x.endswith(LABELS) and not given.get(x, 1)
-  balanced = lambda x: x.endswith(WEIGHTS) and before[x] and given.get(x) == ('balanced',)
-  prior = lambda x: x == TASKS[config.objective].prior and given.get(x) == FROM_DATA
-  kept = [x for x in before if begun is not config and (asked(x) or balanced(x) or prior(x))]
+# ---- the config ----------------------------------------------------------------------------------
 
-  def keep(config: ConfigDict) -> ConfigDict:
-    config = config.copy_and_resolve_references()
-    for name in kept:
-      config_lib.set_field(config, name, before[name])
-    return config_lib.check(config)
 
-  try:
-    config = keep(config)
-  except InputError:  # it is of another kind than what has begun, which contents.check says
-    kept = []
-  return keep(resolve(config))  # what the data says now does not change a model that has begun
+def config_of(
+  start: Start, config: ConfigDict, workdir: Path, set_by_user: Collection[str] = ()
+) -> ConfigDict:
+  """The config that a run follows: that of its workdir, if it has begun there, else the given one,
+  completed by the model that it starts from and by its data."""
+  if files.exists(workdir / contents.CONFIG):
+    return as_begun(config, workdir)
+  if start.continues:
+    config = _filled_in(config, start.folder)
+  else:
+    config = adopt_model(config, start, set_by_user)
+  return config_lib.check(TASKS[config.objective].resolve(config.copy_and_resolve_references()))
+
+
+def as_begun(config: ConfigDict, workdir: Path) -> ConfigDict:
+  """The config of a run that goes on in its workdir. Its length and fields that decide nothing may
+  be others now; InputError if a field that decides is."""
+  begun = contents.read_config(workdir)
+  config = _filled_in(config, workdir)
+  rows = workdir / contents.ROWS / Path(begun.data.train).name
+  if config.data.train == str(rows):  # rows that were in memory, in a workdir that was moved
+    begun.data.train = config.data.train
+  changes = config_lib.changes(begun, config)
+  changes = [x for x in changes if x.partition(':')[0] not in config_lib.LENGTH]
+  if changes:
+    more = f' and {len(changes) - 3} more' if len(changes) > 3 else ''
+    raise InputError(
+      f'{workdir} holds a run with another config ({"; ".join(changes[:3])}{more}); give '
+      'the values that it has, use another folder (config.init_from or config.resume_from start '
+      'from this one), or delete it.'
+    )
+  return config_lib.check(config)
+
+
+def _filled_in(config, folder):
+  """A config in which the fields that the data or a model has filled in for the run in a folder
+  have these values, where they are given as they were then."""
+  config = config.copy_and_resolve_references()
+  values = config_lib.flatten(contents.read_config(folder))
+  given = json.loads(json.dumps(config_lib.flatten(config)))
+  for name, asked in contents.read_asked(folder).items():
+    if name in given and given[name] == asked:
+      config_lib.set_field(config, name, values[name])
+  return config
+
+
+def asked_for(given: ConfigDict, config: ConfigDict) -> dict[str, Any]:
+  """{field: its given value} of the fields whose values in the config of a run are others."""
+  values = config_lib.flatten(config)
+  return {name: x for name, x in config_lib.flatten(given).items() if values[name] != x}
 
 
 def with_prior(config: ConfigDict, source: Any) -> ConfigDict:
@@ -109,18 +148,17 @@ def with_prior(config: ConfigDict, source: Any) -> ConfigDict:
   return config
 
 
-def adopt_model(
-  config: ConfigDict, beginning: Beginning, set_by_user: Collection[str] = ()
-) -> ConfigDict:
+def adopt_model(config: ConfigDict, start: Start, set_by_user: Collection[str] = ()) -> ConfigDict:
   """Takes the sizes of the model that a run starts from, if any, and the beginning of its targets
   into the config. InputError if the model has another value in a field set_by_user."""
-  if not (source := teaching.source_of(config)):
-    teaching.check_layers(config)
-    if config.model.new_top_layers:
-      fault = 'model.new_top_layers leaves out layers of init_from, which is empty'
-      raise InputError(f'{fault}; name a model there, or set it to 0.')
+  if start.kind != WEIGHTS:
+    if config.model.new_top_layers and not start.continues:
+      raise InputError(
+        'model.new_top_layers leaves out layers of init_from, which is empty; name a model there, '
+        'or set it to 0.'
+      )
     return config
-  folder: Any = beginning.folder
+  folder: Any = start.folder
   task = TASKS[config.objective]
   if from_huggingface.is_model(folder):
     described = from_huggingface.describe(folder)
@@ -128,48 +166,57 @@ def adopt_model(
   else:
     before = contents.read_config(folder)
     model, begin = before.model, config_lib.flatten(before).get(TASKS[before.objective].begin, '')
-  # Pre-training may read another way than the model did; other tasks only if the user says so.
-  may_change = task.reads_corpus or 'model.causal' in set_by_user
-  # Fields that must fit the weights come from their model, others from the run. (A released model
-  # has no vocab_multiple: its tables are padded by the run's.)
-  fixed = config_model.settings_affecting('weights') - ({'causal'} if may_change else set())
-  if not (model['projection_size'] and task.vector):
-    fixed -= {field for field in fixed if field.startswith('projection_')}  # none, or a new one
-  sizes = {field: value for field, value in model.items() if field in fixed}
-  if teaching.every_layer(config) and not beginning.continues:
-    sizes = teacher.student_sizes(config, sizes)
-  count, layers = config.model.new_top_layers, sizes['num_hidden_layers']
-  if count and (count > layers or model['share_layers']):
-    has = 'layers that share their weights' if model['share_layers'] else f'{layers} layers'
-    raise InputError(f'model.new_top_layers={count}: {source} has {has}; set it to less, or to 0.')
-  if config.model.extend_positions != 'none' and not beginning.continues:
-    _check_extension(config.model, model)
-    del sizes['max_position_embeddings']
-  if config.model.global_tokens:  # a pattern of attention, which any weights compute
-    for name in ('attention_window', 'global_attention_every', 'global_tokens'):
-      sizes.pop(name, None)
-  _check_set_by_user(config, sizes, source, set_by_user)
+  sizes = _sizes(config, model, set_by_user)
+  _check_set_by_user(config, sizes, set_by_user)
   config = config.copy_and_resolve_references()
-  if changed := [f'{k} {config.model[k]} -> {v}' for k, v in sizes.items() if config.model[k] != v]:
-    of = folder if beginning.continues else source
-    log.info('the model is of %s, whatever the config says: %s', of, ', '.join(changed))
+  changed = [f'{k} {config.model[k]} -> {v}' for k, v in sizes.items() if config.model[k] != v]
+  if changed:
+    source = teaching.source_of(config)
+    log.info('the model is of %s, whatever the config says: %s', source, ', '.join(changed))
   config.model.update(sizes)
   if begin and task.begin and task.begin not in set_by_user:
     config_lib.set_field(config, task.begin, begin)
-  for field in {*task.vector[:1]} - {*set_by_user}:
-    usual, pooling = config_lib.ALL[field].default, _pooling_of(folder)
-    if pooling and config_lib.flatten(config)[field] == usual != pooling:
-      log.info('%s is %s, as in %s', field, pooling, source)
-      config_lib.set_field(config, field, pooling)
+  if task.vector and task.vector[0] not in set_by_user:
+    _adopt_pooling(config, task.vector[0], folder)
   return config_lib.check(config)
 
 
-def _pooling_of(folder):
-  """How the model in a folder pools the vectors of texts; '': it does not say so."""
+def _sizes(config, model, set_by_user):
+  """{field of config.model: value} that a run takes from the settings of the model it starts from:
+  those that must fit its weights. (A released model has no vocab_multiple: the run's pads it.)"""
+  task, ours, source = TASKS[config.objective], config.model, teaching.source_of(config)
+  fixed = set(config_model.settings_affecting('weights'))
+  if task.reads_corpus or 'model.causal' in set_by_user:
+    fixed.discard('causal')  # pre-training may read another way; other tasks if the user says so
+  if not (model['projection_size'] and task.vector):  # there is none, or a new one
+    fixed -= {'projection_size', 'projection_act', 'projection_bias'}
+  sizes = {field: value for field, value in model.items() if field in fixed}
+  if teaching.every_layer(config):
+    sizes = teacher.student_sizes(config, sizes)
+  layers, new = sizes['num_hidden_layers'], ours.new_top_layers
+  if new and (new > layers or model['share_layers']):
+    has = 'layers that share their weights' if model['share_layers'] else f'{layers} layers'
+    raise InputError(f'model.new_top_layers={new}: {source} has {has}; set it to less, or to 0.')
+  if ours.extend_positions != 'none':
+    _check_extension(ours, model)
+    del sizes['max_position_embeddings']
+  if ours.global_tokens:  # a pattern of attention, which any weights compute
+    for name in ('attention_window', 'global_attention_every', 'global_tokens'):
+      sizes.pop(name, None)
+  return sizes
+
+
+def _adopt_pooling(config, field, folder):
+  """Takes how a model pools the vectors of texts, if it says so and the config has its default."""
   if from_huggingface.is_model(folder):
-    return vectors.read(folder).pooling
-  meta = checkpoint.newest_meta(folder) or {}
-  return trained.vector_of(folder, contents.read_config(folder), meta).pooling
+    pooling = vectors.read(folder).pooling
+  else:
+    meta = checkpoint.newest_meta(folder) or {}
+    pooling = trained.vector_of(folder, contents.read_config(folder), meta).pooling
+  usual = config_lib.ALL[field].default
+  if pooling and config_lib.flatten(config)[field] == usual != pooling:
+    log.info('%s is %s, as in %s', field, pooling, teaching.source_of(config))
+    config_lib.set_field(config, field, pooling)
 
 
 def _check_extension(ours, model):
@@ -184,13 +231,17 @@ def _check_extension(ours, model):
   log.info('positions: %d of init_from become %d (%s)', table, rows, how)
 
 
-def _check_set_by_user(config, sizes, source, set_by_user):
+def _check_set_by_user(config, sizes, set_by_user):
   """InputError if the user has set a size that the model to start from does not have."""
   started = models.ModelConfig(**{**config.model, **sizes})
-  limit, lower = 'max_position_embeddings', config.model.max_position_embeddings
-  for name in sizes:
-    if name == limit and not models.has_position_table(started) and lower < sizes[name]:
+  for name, size in sizes.items():
+    given = config.model[name]
+    is_shorter = name == 'max_position_embeddings' and given < size
+    if f'model.{name}' not in set_by_user or given == size:
       continue
-    if f'model.{name}' in set_by_user and config.model[name] != sizes[name]:
-      given = f'--config.model.{name}={config.model[name]} is given; leave that out'
-      raise InputError(f'model.{name} is {sizes[name]!r} in what {source} gives, and {given}.')
+    if is_shorter and not models.has_position_table(started):
+      continue
+    raise InputError(
+      f'model.{name} is {size!r} in what {teaching.source_of(config)} gives, and '
+      f'--config.model.{name}={given} is given; leave that out.'
+    )

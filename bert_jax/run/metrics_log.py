@@ -278,7 +278,7 @@ class Logger:
     if window:  # else all its steps were skipped
       # The means may be of more steps than this process has made since the last line.
       tokens = float(window['tokens'].total) * run.clock.steps / float(window['loss'].weight)
-      window |= inputs.objective.shares(window)
+      window |= inputs.objective.derived_metrics(window)
     values = metrics.values(window, baselines)
     if 'tokens' in values:
       values['fill'] = values.pop('tokens')

@@ -14,7 +14,7 @@ import jax
 from bert_jax import files, hosts
 from bert_jax.errors import Paused, Stopped, log
 from bert_jax.rows.ahead import Ahead
-from bert_jax.run import evaluation, progress, setup, trackers
+from bert_jax.run import evaluation, progress, trackers
 from bert_jax.run.metrics_log import Logger, SummaryFile, Writer, health
 from bert_jax.run.profiling import Profile
 from bert_jax.run.setup import Run
@@ -25,36 +25,40 @@ from bert_jax.workdir import contents, records
 
 
 class Saver:
+  """Saves checkpoints when they are due."""
+
   def __init__(self, run: Run, writer: Writer):
     self.run, self.writer = run, writer
 
   def due(self, step: int, wish: Wish) -> bool:
-    inputs, config = self.run.inputs, self.run.inputs.config
-    every = config.checkpoint.every
-    is_at = every > 0 and step % every == 0
-    return is_at or step == inputs.steps or wish > Wish.GO_ON
+    every = self.run.inputs.config.checkpoint.every
+    is_at = step == self.run.inputs.steps or (every > 0 and step % every == 0)
+    return is_at or wish > Wish.GO_ON
 
   def maybe(self, step: int, state: State, wish: Wish) -> None:
     if self.due(step, wish):
-      self.save(step, state, {})
+      self.save(state, {})
       self.run.watch.saved()
 
-  def save(self, step: int, state: State, results: Mapping[str, float]) -> None:
+  def save(self, state: State, results: Mapping[str, float]) -> None:
     """Saves a state, or adds its results; a workdir that was removed gets config and vocabulary."""
     run, workdir = self.run, self.run.inputs.workdir
     if hosts.first() and not files.exists(workdir / contents.CONFIG):
-      contents.claim(workdir, run.inputs.config)
+      contents.claim(workdir, run.inputs.config, run.inputs.asked)
       run.inputs.tokenizer.save(workdir)
-      said = 'its config and vocabulary are written again; its checkpoints and metrics are gone'
-      log.warning('%s was removed while the run writes into it: %s', workdir, said)
+      log.warning(
+        '%s was removed while the run writes into it: its config and vocabulary are written again; '
+        'its checkpoints and metrics are gone',
+        workdir,
+      )
     with run.clock.doing('save'):
       self.writer.upload()
       run.checkpoints.save(state, results, dict(run.tally.seen), run.tally.to_meta())
 
 
 class Evaluator:
-  """Evaluates a run, and does what follows. owes: was an evaluation broken off and not made up for,
-  or is the last one to be of all rows, since the run was longer before?"""
+  """Evaluates a run, and does what follows. owes: the evaluation of the step where the run begins
+  is missing, or covered only a part of the rows and must now cover all."""
 
   def __init__(self, session: 'Session', step: int):
     self.at, self.run = session, session.run
@@ -69,8 +73,10 @@ class Evaluator:
     """{kind of the Point: how many batches are read, 0 for all} of the evaluation of a step. All
     points of a curve are of the same rows; of the last state there is one of all rows, too."""
     batches: Any = self.run.inputs.eval_batches
-    count, is_last = self.run.inputs.config.eval.batches, step == self.run.inputs.steps
-    return {'eval': count} | ({'whole': 0} if is_last and 0 < count < len(batches) else {})
+    count = self.run.inputs.config.eval.batches
+    if step == self.run.inputs.steps and 0 < count < len(batches):
+      return {'eval': count, 'whole': 0}
+    return {'eval': count}
 
   def _lacks(self, step):
     """Is there no evaluation of this step, or one of a part alone?"""
@@ -95,7 +101,7 @@ class Evaluator:
       self._evaluate(step, state)
     except evaluation.Interrupted:
       self.owes = True
-      self.at.saver.save(step, state, {})
+      self.at.saver.save(state, {})
       return self.run.watch.ask()
     self.owes = False
     return Wish.EARLY if self._patience_is_over(step) else Wish.GO_ON
@@ -112,30 +118,38 @@ class Evaluator:
     is evaluated on all rows beside a part, these results count."""
     run, inputs, config = self.run, self.run.inputs, self.run.inputs.config
     batches: Any = inputs.eval_batches
-    last, counts = step == inputs.steps, self.counts(step)
-    run.results, results, answers = {}, {}, []
+    counts = self.counts(step)
+    results, answers = {}, []
+    run.results = {}
     with run.clock.doing('eval'):
       for kind, count in counts.items():
-        what = run.eval_step, state.params, run.empty_carry, batches, run.constants, count
-        ends = lambda: run.watch.ask().ends
-        also = inputs.objective.derived_metrics, ends, TASKS[config.objective].scores
-        results[kind], answers = evaluation.one_pass(*what, *also)
+        results[kind], answers = evaluation.one_pass(
+          run.eval_step,
+          state.params,
+          run.empty_carry,
+          batches,
+          run.constants,
+          count=count,
+          derived_metrics=inputs.objective.derived_metrics,
+          ends=lambda: run.watch.ask().ends,
+          scores=TASKS[config.objective].scores,
+        )
     run.results = results.get('whole', results['eval'])
     for kind, result in results.items():
       self.at.writer.write(step, kind, result)
-      said = health(result, evaluation.levels(batches, counts[kind]))
+      text = health(result, evaluation.levels(batches, counts[kind]))
       rows = f', all {len(batches.source):,} rows' if kind == 'whole' else ''
-      self.at.progress.line(f'step {step}/{inputs.steps}  eval{rows}  {said}')
+      self.at.progress.line(f'step {step}/{inputs.steps}  eval{rows}  {text}')
     is_best = run.checkpoints.is_best(run.results, step)
     is_saved = run.checkpoints.newest.get('step') == step
     if is_best or is_saved or config.eval.patience > 0:
-      self.at.saver.save(step, state, run.results)
-    if not last and not self._patience_is_over(step):
+      self.at.saver.save(state, run.results)
+    if step < inputs.steps and not self._patience_is_over(step):
       return
     evaluation.warn_of_collapse(run.results, batches.source, answers)
     if answers:
-      data = contents.evaluated_on(config.data.train, config.data.eval)
-      folder = contents.answers_folder(inputs.workdir, data, step)
+      spec = contents.evaluated_on(config.data.train, config.data.eval)
+      folder = contents.answers_folder(inputs.workdir, spec, step)
       evaluation.write(folder, batches.source, answers, run.results)
 
 
@@ -145,18 +159,21 @@ class Session:
   def __init__(self, run: Run, state: State, stack: contextlib.ExitStack):
     self.run, config, workdir = run, run.inputs.config, run.inputs.workdir
     step = int(jax.device_get(state.step))
-    closed = lambda part: stack.enter_context(contextlib.closing(part))
     self.tally, self.watch = run.tally, run.watch
     self.evaluator = Evaluator(self, step)
-    opened = trackers.opened(config, workdir, step)
-    self.writer = closed(Writer(workdir, step, opened, self.evaluator.owes))
+    opened_trackers = trackers.opened(config, workdir, step)
+    self.writer = Writer(workdir, step, opened_trackers, self.evaluator.owes)
+    stack.callback(self.writer.close)
     self.saver = Saver(run, self.writer)
     self.summary = SummaryFile(run, self.writer, time.monotonic() - run.watch.started)
     stack.enter_context(self.summary)
-    self.progress = closed(progress.Progress(run.inputs.steps, step, workdir))
+    self.progress = progress.Progress(run.inputs.steps, step, workdir)
+    stack.callback(self.progress.close)
     self.logger = Logger(run, self.writer, self.progress)
-    self.profile = closed(Profile(config, workdir, run.clock))
-    self.ahead = closed(Ahead(run.inputs.batches.__getitem__, run.inputs.steps))
+    self.profile = Profile(config, workdir, run.clock)
+    stack.callback(self.profile.close)
+    self.ahead = Ahead(run.inputs.batches.__getitem__, run.inputs.steps)
+    stack.callback(self.ahead.close)
     run.clock.reset()
 
   def batch(self, step: int) -> Mapping[str, jax.Array]:
@@ -170,9 +187,10 @@ class Session:
 
   def settle(self, step: int) -> Wish:
     """The wish of all processes after a step. Here a run waits for its devices."""
-    started, wish = time.perf_counter(), self.watch.ask()  # a vote, which other processes may delay
-    now = self.logger.due(step) or self.saver.due(step, wish) or self.evaluator.due(step)
-    self.tally.settle(now)  # with this step if something reads it now
+    started = time.perf_counter()
+    wish = self.watch.ask()  # a vote, which other processes may delay
+    is_read = self.logger.due(step) or self.saver.due(step, wish) or self.evaluator.due(step)
+    self.tally.settle(now=is_read)
     self.run.clock.blocked += time.perf_counter() - started
     return wish
 
@@ -184,8 +202,11 @@ class Session:
       run.checkpoints.wait()
     if wish == Wish.EARLY:
       self.summary.state = 'stopped early'
-      than = f'{config.checkpoint.best_metric} than at step {run.checkpoints.best["step"]}'
-      log.info('stopped early: no better %s (evaluate --checkpoint best)', than)
+      log.info(
+        'stopped early: no better %s than at step %d (evaluate --checkpoint best)',
+        config.checkpoint.best_metric,
+        run.checkpoints.best['step'],
+      )
     elif step < run.inputs.steps or self.evaluator.owes:
       where = f'at step {step} of {run.inputs.steps}; run the same again to continue'
       if wish == Wish.STOP:

@@ -14,6 +14,7 @@ from bert_jax import config as config_lib
 from bert_jax.command_line import aside
 from bert_jax.errors import log
 from bert_jax.run import evaluation, metrics_log, speed, stopping, warm_start
+from bert_jax.run.initialization import WEIGHTS
 from bert_jax.run.inputs import Inputs, check_continues
 from bert_jax.tasks import TASKS
 from bert_jax.timeline import Moment
@@ -39,42 +40,50 @@ class Run:
 
 def ended(inputs: Inputs) -> tuple[step.State, Mapping[str, float]] | None:
   """(State, metrics) of a run that has ended in its workdir; None if something is left to do."""
-  workdir, newest, has_ended = inputs.workdir, inputs.beginning.meta or {}, False
-  if inputs.in_workdir and files.exists(workdir / contents.CONFIG):
-    end, config = records.read_summary(workdir), contents.read_config(workdir)
-    is_same = config_lib.flatten(config) == config_lib.flatten(inputs.config)
-    is_whole = bool(newest['metrics']) == bool(inputs.eval_batches)
-    is_last = end.has_ended and (end.step, end.steps) == (newest['step'], inputs.steps)
-    has_ended = is_last and is_same and is_whole
-  if hosts.total(not has_ended):
+  if hosts.total(not _has_ended(inputs)):
     return None
   program = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.timeline)
   check_continues(inputs, program)
-  with contextlib.closing(checkpoint.Checkpoints(workdir)) as checkpoints:
+  with contextlib.closing(checkpoint.Checkpoints(inputs.workdir)) as checkpoints:
     state, meta = checkpoints.restore(program.state)
-  if meta['seal'] != newest['seal']:  # the newest is damaged
+  if meta['seal'] != inputs.start.meta['seal']:  # the newest is damaged
     return None
   how = 'finished' if meta['step'] == inputs.steps else 'stopped early'
   log.info('this run has %s, at step %d', how, meta['step'])
   return state, meta['metrics']
 
 
+def _has_ended(inputs):
+  """Whether the workdir holds a run of this very config with its last state and evaluation."""
+  if not inputs.in_workdir or not files.exists(inputs.workdir / contents.CONFIG):
+    return False
+  newest, summary = inputs.start.meta, records.read_summary(inputs.workdir)
+  config = contents.read_config(inputs.workdir)
+  return (
+    summary.has_ended
+    and (summary.step, summary.steps) == (newest['step'], inputs.steps)
+    and config_lib.flatten(config) == config_lib.flatten(inputs.config)
+    and bool(newest['metrics']) == bool(inputs.eval_batches)
+  )
+
+
 def prepare(inputs: Inputs, stack: contextlib.ExitStack, started: float) -> tuple[Run, step.State]:
   """Compiles the steps, claims the workdir, and makes or restores the state."""
-  config, mesh, beginning = inputs.config, inputs.mesh, inputs.beginning
+  config, mesh, start = inputs.config, inputs.mesh, inputs.start
   program = step.program(config, inputs.objective, mesh, inputs.timeline)
   weights = None
-  if beginning.continues:
+  if start.continues:
     check_continues(inputs, program)
-  elif beginning.folder:
-    weights = warm_start.load_weights(beginning, config, inputs.objective, mesh)
-    warm_start.names_taken(program.state.params, *weights)  # or an InputError
+  elif start.kind == WEIGHTS:
+    weights = warm_start.load_weights(start, config, inputs.objective, mesh)
+    warm_start.names_taken(program.state.params, weights.params, weights.other_labels)
   if hosts.first():
     stack.enter_context(lock.held(inputs.workdir))
   check_newest(inputs)
-  remarks_on = TASKS[config.objective].remarks
-  if hosts.first() and (remarks := remarks_on(config, inputs.tokenizer, inputs.sources)):
-    log.warning('the data and the settings:%s', ''.join(f'\n  - {x}' for x in remarks))
+  if hosts.first():
+    remarks = TASKS[config.objective].remarks(config, inputs.tokenizer, inputs.sources)
+    if remarks:
+      log.warning('the data and the settings:%s', ''.join(f'\n  - {x}' for x in remarks))
   train_step, eval_step, state, seconds = compiled(inputs, program, weights)
   hosts.wait('compiled')
   # Until here a signal has ended the run at once.
@@ -82,23 +91,22 @@ def prepare(inputs: Inputs, stack: contextlib.ExitStack, started: float) -> tupl
   checkpoints = open_workdir(inputs)
   stack.enter_context(contextlib.closing(checkpoints))
   state, meta = first_state(inputs, program, checkpoints, state)
-  costs = costs_of(inputs, models.count_parameters(state.params))
-  costs['compile_seconds'] = round(seconds, 3)
   if inputs.eval_batches:
     evaluation.count_part(inputs.eval_batches, config.eval.batches)
-  contents.write_facts(inputs.workdir, config, inputs.sources, mesh, costs, inputs.student)
+  costs = costs_of(inputs, models.count_parameters(state.params))
+  write_facts(inputs, costs | {'compile_seconds': round(seconds, 3)})
   run = Run(
     inputs,
     train_step,
     eval_step,
-    sharding.put(program.constants, mesh),
-    evaluation.empty_carry(inputs.objective, config, mesh),
-    inputs.timeline.rates(np.arange(inputs.steps)),
-    checkpoints,
-    meta.get('metrics', {}),
-    metrics_log.Tally.from_meta(meta, inputs),
-    speed.Clock(flops_of(inputs)),
-    stopping.Watch(config, mesh, started, signalled),
+    constants=sharding.put(program.constants, mesh),
+    empty_carry=evaluation.empty_carry(inputs.objective, config, mesh),
+    rates=inputs.timeline.rates(np.arange(inputs.steps)),
+    checkpoints=checkpoints,
+    results=meta.get('metrics', {}),
+    tally=metrics_log.Tally.from_meta(meta, inputs),
+    clock=speed.Clock(flops_of(inputs)),
+    watch=stopping.Watch(config, mesh, started, signalled),
   )
   return run, state
 
@@ -112,29 +120,34 @@ def compiled(inputs: Inputs, program: step.Program, weights: Any) -> tuple[Any, 
   log.info('compiling the steps')
   begun = time.perf_counter()
   # Both are traced before one is compiled, since tracing shows mistakes of an objective.
-  lowered = program.lower(), inputs.eval_batches and program.lower_evaluation()
+  lowered = [program.lower()]
+  if inputs.eval_batches:
+    lowered.append(program.lower_evaluation())
   # The state is dispatched here, and computed while the steps are compiled.
-  state = None if inputs.beginning.continues else new_state(inputs, program, weights)
-  train_step, eval_step = aside(lambda x: x and x.compile(), lowered)
+  state = None if inputs.start.continues else new_state(inputs, program, weights)
+  train_step, *eval_step = aside(lambda x: x.compile(), lowered)
   log.info('%s', sharding.describe(program.state.params, inputs.mesh, config.log.parameters))
-  seconds, flops, axes = time.perf_counter() - begun, flops_of(inputs), dict(inputs.mesh.shape)
-  said = f'mesh {axes}; step compiled in {seconds:.1f} s: {memory(train_step)}, {flops:.3g} FLOPs'
-  counts = inputs.steps, config.batch_size, inputs.log_every
-  log.info('%s; there are %d steps of %d rows, and metrics every %d', said, *counts)
+  seconds = time.perf_counter() - begun
+  log.info(
+    f'mesh {dict(inputs.mesh.shape)}; step compiled in {seconds:.1f} s: {memory(train_step)}, '
+    f'{flops_of(inputs):.3g} FLOPs; there are {inputs.steps} steps of {config.batch_size} rows, '
+    f'and metrics every {inputs.log_every}'
+  )
   for change in inputs.timeline.changes():
     log.info('%s', change)
-  return train_step, eval_step, state, seconds
+  return train_step, eval_step[0] if eval_step else None, state, seconds
 
 
 def check_newest(inputs: Inputs) -> None:
-  """Raises Busy if another run has saved a checkpoint before this one held the lock, and InputError
-  if not all processes see the workdir, in which the first has made it."""
+  """Busy if another run has written a checkpoint into the workdir since its newest was read. All
+  processes come here after the first one has taken the lock, and wait until they see its file: so
+  every one lists the checkpoints in a folder in which the first has made it."""
   hosts.wait('locked')
   if not buckets.mounted(inputs.workdir):  # there no other machine sees a file that is open
     hosts.exists(inputs.workdir / lock.NAME)  # none in a bucket, which all see
-  then = inputs.beginning.meta if inputs.in_workdir else None
-  now = checkpoint.newest_meta(inputs.workdir)
-  if (now and now['seal']) != (then and then['seal']):
+  then = inputs.start.meta if inputs.in_workdir else {}
+  now = checkpoint.newest_meta(inputs.workdir) or {}
+  if now.get('seal') != then.get('seal'):
     raise lock.Busy(f'another run has trained in {inputs.workdir} meanwhile; start it again.')
 
 
@@ -145,11 +158,19 @@ def flops_of(inputs: Inputs, moment: Moment | None = None) -> float:
 
 def costs_of(inputs: Inputs, parameters: int) -> dict[str, Any]:
   """The costs of recorded.Facts, with `flops_by_stage` if the FLOPs of a step change."""
-  line, firsts = inputs.timeline, sorted({0, *inputs.timeline.jumps()})
-  stages = [{'step': step, 'flops': flops_of(inputs, line.at(step))} for step in firsts]
+  line = inputs.timeline
+  firsts = sorted({0, *line.jumps()})
+  stages = [(step, flops_of(inputs, line.at(step))) for step in firsts]
   costs: dict[str, Any] = {'parameters': parameters, 'flops_per_step': flops_of(inputs)}
-  differ = len({stage['flops'] for stage in stages}) > 1
-  return costs | ({'flops_by_stage': stages} if differ else {})
+  if len({flops for _, flops in stages}) > 1:
+    costs['flops_by_stage'] = stages
+  return costs
+
+
+def write_facts(inputs: Inputs, costs: Mapping[str, Any]) -> None:
+  contents.write_facts(
+    inputs.workdir, inputs.config, inputs.sources, inputs.mesh, inputs.steps, costs
+  )
 
 
 def open_workdir(inputs: Inputs) -> checkpoint.Checkpoints:
@@ -158,30 +179,30 @@ def open_workdir(inputs: Inputs) -> checkpoint.Checkpoints:
   if hosts.first():
     if not inputs.in_workdir and files.exists(workdir / contents.CONFIG):
       log.info('an earlier run in %s has left no checkpoint: this one begins anew', workdir)
-    contents.claim(workdir, config, begins=not inputs.in_workdir)
+    contents.claim(workdir, config, inputs.asked)
     if not inputs.in_workdir:
       inputs.tokenizer.save(workdir)
   hosts.wait('claimed')
   hosts.exists(workdir / contents.CONFIG)
-  kept = config.checkpoint
+  settings = config.checkpoint
   data = inputs.sources['eval'].fingerprint if inputs.eval_batches else ''
-  judged_under = TASKS[config.objective].judged_under(config)
-  judged_by = [kept.best_metric, kept.best_mode, data]
-  judged_by += [f'{name}={value}' for name, value in judged_under.items()]
-  return checkpoint.Checkpoints(workdir, kept, inputs.identity, ' '.join(judged_by))
+  judged_by = [settings.best_metric, settings.best_mode, data]
+  for name, value in TASKS[config.objective].judged_under(config).items():
+    judged_by.append(f'{name}={value}')
+  return checkpoint.Checkpoints(workdir, settings, inputs.identity, ' '.join(judged_by))
 
 
 def first_state(
   inputs: Inputs, program: step.Program, checkpoints: checkpoint.Checkpoints, state: Any
 ) -> tuple[Any, Mapping[str, Any]]:
   """The State that a run begins with, and the metadata of its checkpoint ({}: `state`)."""
-  meta, begins = {}, inputs.beginning
-  if begins.folder and begins.meta:
-    log.info('restoring the checkpoint of step %d', begins.meta['step'])
+  meta, start = {}, inputs.start
+  if start.continues:
+    log.info('restoring the checkpoint of step %d', start.meta['step'])
     if inputs.in_workdir:
       state, meta = checkpoints.restore(program.state)
     else:
-      with contextlib.closing(checkpoint.Checkpoints(begins.folder)) as source:
+      with contextlib.closing(checkpoint.Checkpoints(start.folder)) as source:
         state, meta = source.restore(program.state)
     log.info('continuing at step %d of %d', meta['step'], inputs.steps)
   if not inputs.in_workdir:
@@ -196,14 +217,15 @@ def new_state(inputs: Inputs, program: step.Program, weights: Any = None) -> ste
   (make_state,) = aside(lambda x: x.compile(), [lowered])
   state = make_state(init_key)
   if weights:
-    params = warm_start.warm_start(state.params, *weights)
+    params = warm_start.warm_start(state.params, weights.params, weights.other_labels)
     params = warm_start.with_new_top(params, state.params, inputs.config.model.new_top_layers)
     state = dataclasses.replace(state, params=params)
   return state
 
 
 def memory(compiled: Any) -> str:
-  if (sizes := compiled.memory_analysis()) is None:
+  sizes = compiled.memory_analysis()
+  if sizes is None:
     return 'memory unknown'
   inputs, scratch = sizes.argument_size_in_bytes / 2**20, sizes.temp_size_in_bytes / 2**20
   return f'{inputs:,.0f} MiB of state and batch, {scratch:,.0f} MiB of temporaries per device'

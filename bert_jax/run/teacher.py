@@ -1,12 +1,11 @@
 """Loads the teacher of a run, checks that it fits, and makes the taught objective."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 from ml_collections import ConfigDict
 
-from bert_jax import config as config_lib
 from bert_jax import models
 from bert_jax.convert import hub
 from bert_jax.errors import InputError, about, log
@@ -34,27 +33,6 @@ def student_sizes(config: ConfigDict, sizes: Mapping[str, Any]) -> dict[str, Any
   return sizes
 
 
-def on_same_data(
-  theirs: ConfigDict, config: ConfigDict, set_by_user: Collection[str] = ()
-) -> ConfigDict:
-  """The config `theirs` of a teacher that is trained first, with the data of a student's config, so
-  that it sees none of the student's held-out data. For the same task it reads the same rows and
-  labels; with another objective it makes its own rows of the same documents, but as far as the user
-  has set how. max_hours is the student's: of both together."""
-  rows = config_lib.fields_affecting('rows') - config_lib.fields_affecting('weights')
-  rows = {name for name in rows if not name.endswith('.rows')}
-  reading = '.eval_share', '.every_label_trained', '.text_field', 's.format'
-  names = {'data.train', 'max_hours', *(rows & config_lib.fields_affecting('judging'))}
-  names |= {name for name in rows if name.endswith(reading)}
-  names |= {*set_by_user} & (rows | config_lib.fields_affecting('vocabulary'))
-  if theirs.objective == config.objective:
-    names |= rows
-  theirs, values = theirs.copy_and_resolve_references(), config_lib.flatten(config)
-  for name in names & values.keys() & config_lib.fields(theirs.objective).keys():
-    config_lib.set_field(theirs, name, values[name])
-  return theirs
-
-
 def lesson(
   config: ConfigDict, objective: Objective, tokenizer: Tokenizer
 ) -> Callable[[Objective], Objective]:
@@ -64,17 +42,25 @@ def lesson(
     return lambda student: student
   source = trained.load(folder_of(config))
   if source.tokenizer.fingerprint != tokenizer.fingerprint:
-    fault = f'the teacher {config.teacher} has another vocabulary than this run'
-    raise InputError(f'{fault}; give the run its vocabulary (tokenizer.path).')
+    raise InputError(
+      f'the teacher {config.teacher} has another vocabulary than this run; give the run its '
+      'vocabulary (tokenizer.path).'
+    )
   model = _model_of(config, source.config.model)
   theirs = TASKS[source.config.objective].objective(source.config, tokenizer)
   teacher = teaching.Teacher(source.config, theirs, model, jax.device_get(source.params))
   taught: Any = TASKS[config.objective].taught  # families that cannot be taught lack the field
-  found = taught(config, objective, teacher)
-  sizes = model.num_hidden_layers, model.hidden_size
-  log.info('teacher: %s, %d layers of %d', config.teacher, *sizes)
-  same = found.teacher, found.params, manifest.fingerprint(found.params)
-  return lambda student: found.kind(student, *same, **teaching.settings(config))
+  learned = taught(config, objective, teacher)
+  log.info(
+    'teacher: %s, %d layers of %d', config.teacher, model.num_hidden_layers, model.hidden_size
+  )
+  fingerprint = manifest.fingerprint(learned.params)
+
+  def taught_objective(student):
+    settings = teaching.settings(config)
+    return learned.kind(student, learned.teacher, learned.params, fingerprint, **settings)
+
+  return taught_objective
 
 
 def taught(config: ConfigDict, objective: Objective, tokenizer: Tokenizer) -> Objective:
@@ -85,13 +71,15 @@ def taught(config: ConfigDict, objective: Objective, tokenizer: Tokenizer) -> Ob
 def _model_of(config, theirs):
   """The ModelConfig of the teacher with the student's dtype, if it can read the student's rows."""
   theirs = theirs.copy_and_resolve_references()
-  same = 'dtype', 'attention_implementation'
-  theirs.update({name: config.model[name] for name in same} | {'remat': 'none'})
+  theirs.dtype = config.model.dtype
+  theirs.attention_implementation = config.model.attention_implementation
+  theirs.remat = 'none'
   longest = TASKS[config.objective].limit(config) or config.data.seq_length
   if models.has_position_table(theirs) and longest > theirs.max_position_embeddings:
-    most = f'{theirs.max_position_embeddings} tokens at most and this run has up to {longest}'
-    fault = f'the teacher {config.teacher} reads {most}'
-    raise InputError(f'{fault}; lower data.seq_length, or name another teacher.')
+    raise InputError(
+      f'the teacher {config.teacher} reads {theirs.max_position_embeddings} tokens at most and '
+      f'this run has up to {longest}; lower data.seq_length, or name another teacher.'
+    )
   return models.ModelConfig(**theirs)
 
 
@@ -102,6 +90,6 @@ def layers_for(config: ConfigDict, params: Mapping[str, Any]) -> dict[str, Any]:
   for i in range(config.model.num_hidden_layers):
     encoder[f'layer_{i}'] = params['encoder'][f'layer_{i * teaching.every_layer(config)}']
   if not config.model.type_vocab_size:
-    tables = encoder['embeddings'].items()
-    encoder['embeddings'] = {k: x for k, x in tables if k != 'token_type_embeddings'}
+    encoder['embeddings'] = dict(encoder['embeddings'])
+    encoder['embeddings'].pop('token_type_embeddings', None)
   return {**params, 'encoder': encoder}

@@ -4,7 +4,6 @@ whose package is imported only if a config asks for it."""
 import abc
 import contextlib
 import importlib
-import os
 import sys
 import time
 import uuid
@@ -13,11 +12,10 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from bert_jax import config as config_lib
 from bert_jax import files, hosts
 from bert_jax.buckets import UPLOAD_SECONDS, Bucket
 from bert_jax.copies import place, staged
-from bert_jax.errors import InputError, first_line, log, writing
+from bert_jax.errors import InputError, first_line, writing
 from bert_jax.files import Path
 
 

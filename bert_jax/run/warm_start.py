@@ -1,7 +1,7 @@
 """The weights that a run starts from, put into its new parameters: of another run, of a released
 model, or of layers of its teacher (initialization.py says which)."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -12,20 +12,27 @@ from bert_jax.convert import from_huggingface, released_config
 from bert_jax.errors import InputError, log
 from bert_jax.objectives.base import Objective
 from bert_jax.run import teacher
-from bert_jax.run.initialization import Beginning
+from bert_jax.run.initialization import Start
 from bert_jax.tasks import TASKS, teaching
 from bert_jax.workdir import contents, manifest, trained
 
 
+class Weights(NamedTuple):
+  """The parameters of the model that a run starts from, as the objective of the run has them."""
+
+  params: Any
+  other_labels: bool  # whether its classifier is for other labels, or of another objective
+
+
 def load_weights(
-  beginning: Beginning, config: ConfigDict, objective: Objective, mesh: jax.sharding.Mesh
-) -> tuple[Any, bool]:
-  """Loads the model that a run starts from: arguments `source` and `other_labels` of warm_start."""
+  start: Start, config: ConfigDict, objective: Objective, mesh: jax.sharding.Mesh
+) -> Weights:
+  """Loads the model that a run starts from."""
   if teaching.every_layer(config):
     taught: Any = objective
     params = teacher.layers_for(config, taught.weights)
-    return objective.adopted(params), False
-  folder: Any = beginning.folder
+    return Weights(objective.adopted(params), other_labels=False)
+  folder: Any = start.folder
   tokenizer = tokenizers.load_folder(folder)
   if from_huggingface.is_model(folder):
     weights = from_huggingface.read(folder)
@@ -36,24 +43,26 @@ def load_weights(
       source = released_config.config_of(weights, tokenizer)
     except InputError as error:  # no objective has such a head or such labels
       log.warning('the head of %s is not taken: %s', folder, error)
-      return {part: tree for part, tree in params.items() if part != 'classifier'}, True
+      params.pop('classifier', None)
+      return Weights(params, other_labels=True)
   else:
     source = contents.read_config(folder)
     shapes = trained.shapes_of(source, tokenizer, mesh)
     params, _ = trained.load_params(folder, shapes, partial=True)
     params = _extended(params, config.model)
   theirs = TASKS[source.objective].objective(source, tokenizer)
-  params = objective.adopted(theirs.exported(params))
-  return params, (source.objective, theirs.labels) != (config.objective, objective.labels)
+  is_same_task = source.objective == config.objective and theirs.labels == objective.labels
+  return Weights(objective.adopted(theirs.exported(params)), other_labels=not is_same_task)
 
 
 def _extended(params, model):
   if model.extend_positions == 'none':
     return params
-  flat, end = manifest.flat(params), 'position_embeddings.embedding'
-  for name in [name for name in flat if name.endswith(end)]:
-    table = np.asarray(flat[name])
-    flat[name] = models.extended(table, model.max_position_embeddings, model.extend_positions)
+  flat = manifest.flat(params)
+  for name, table in flat.items():
+    if name.endswith('position_embeddings.embedding'):
+      rows, how = model.max_position_embeddings, model.extend_positions
+      flat[name] = models.extended(np.asarray(table), rows, how)
   return manifest.unflat(flat, params)
 
 
@@ -63,16 +72,25 @@ def warm_start(params: Any, source: Any, other_labels: bool = False) -> Any:
   A head of another shape stays new, as does the classifier if the source's is for other labels."""
   taken = names_taken(params, source, other_labels)
   new, old = manifest.flat(params), manifest.flat(_with_layers_as_in(params, source))
-  three = taken, new.keys() - taken, old.keys() - taken
-  parts = [sorted({name.partition('.')[0] for name in names}) for names in three]
-  if other_labels:
-    parts[2] = [f'{p} for other labels' if p == 'classifier' else p for p in parts[2]]
-  said = (', '.join(names) or 'none' for names in parts)
-  log.info('init_from: taken: %s; new: %s; not used: %s', *said)
-  if 'mlm' in parts[1] and 'mlm' not in parts[0]:
+  begun, unused = _parts(new.keys() - taken), _parts(old.keys() - taken)
+  log.info(
+    'init_from: taken: %s; new: %s; not used: %s',
+    ', '.join(_parts(taken)) or 'none',
+    ', '.join(begun) or 'none',
+    ', '.join(unused) or 'none',
+  )
+  if other_labels and 'classifier' in unused:
+    log.info('init_from: its classifier is for other labels')
+  if 'mlm' in begun and 'mlm' not in _parts(taken):
     log.warning('init_from has no head for masked words: it is learned from nothing')
-  moved = {n: jax.device_put(old[n], x.sharding) if n in taken else x for n, x in new.items()}
-  return manifest.unflat(moved, params)
+  for name in taken:
+    new[name] = jax.device_put(old[name], new[name].sharding)
+  return manifest.unflat(new, params)
+
+
+def _parts(names):
+  """The parts of a model (encoder, pooler..) that arrays with these names belong to."""
+  return sorted({name.partition('.')[0] for name in names})
 
 
 def with_new_top(params: Any, new: Any, count: int) -> Any:
@@ -106,12 +124,15 @@ def names_taken(params: Any, source: Any, other_labels: bool = False) -> set[str
     if parameter_layers.tower_of(path, counts) in shared:
       theirs = old[name].shape if name in old else 'nothing'
       here = f'is {new[name].shape} here' if name in new else 'this model has not'
-      fault = f'config.init_from has {theirs} for {path}, which {here}'
-      raise InputError(f'{fault}; give both runs the same model.')
+      raise InputError(
+        f'config.init_from has {theirs} for {path}, which {here}; give both runs the same model.'
+      )
   if not (shared if counts else taken):
     named = ', '.join(sorted(counts)) or 'any parameter'
-    fault = f'config.init_from has nothing for {named}, so this run would start anew'
-    raise InputError(f'{fault}; name another model, or leave it empty.')
+    raise InputError(
+      f'config.init_from has nothing for {named}, so this run would start anew; name another '
+      'model, or leave it empty.'
+    )
   return taken
 
 

@@ -2,7 +2,6 @@
 Lesson it learns. objectives/distillation.py has the losses."""
 
 import dataclasses
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
 
 FIELDS = {
   'teacher': Field('',
-    'workdir, Hugging Face folder or hf:NAME of a trained model whose answers this one learns too, '
-    'or the config file of one that is trained first (FILE.py:ARGS); empty: none',
+    'workdir, Hugging Face folder or hf:NAME of a trained model whose answers this one learns too; '
+    'empty: none',
     affects={'start', 'free'}),
 } | {
   'distillation.temperature': Field(2.0, 'divides both logits', allowed='[1, inf)'),
@@ -61,14 +60,8 @@ class Lesson(NamedTuple):
   params: dict  # the teacher's parameters that are needed
 
 
-def described(config: ConfigDict) -> str:
-  """The config file by which a teacher is named that is not trained yet, or ''."""
-  is_file = 'teacher' in config and re.match(r'[^:]+\.py(:|$)', config.teacher)
-  return config.teacher if is_file else ''
-
-
 def has_teacher(config: ConfigDict) -> bool:
-  return 'teacher' in config and bool(config.teacher) and not described(config)
+  return 'teacher' in config and bool(config.teacher)
 
 
 def every_layer(config: ConfigDict) -> int:

@@ -27,7 +27,7 @@ from bert_jax.files import Path
 from bert_jax.models.layers import traced_in
 from bert_jax.objectives.base import Objective
 from bert_jax.run import initialization, setup, warm_start
-from bert_jax.run.inputs import Inputs, read_inputs
+from bert_jax.run.inputs import Inputs, check_continues, read_inputs
 from bert_jax.run.metrics_log import number
 from bert_jax.tasks import teaching
 from bert_jax.text.values import json_value
@@ -47,8 +47,8 @@ def replay(path: Path | str, at: int = 0) -> dict[str, Any]:
     raise InputError(f'--step is {at}; give the number of a step of {path}, 1 to {inputs.steps}.')
   with jax.set_mesh(inputs.mesh), sharding.activation_rules():
     program = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.timeline)
-    if inputs.beginning.continues:
-      setup.check_continues(inputs, program)  # is it the same data and vocabulary?
+    if inputs.start.continues:
+      check_continues(inputs, program)  # is it the same data and vocabulary?
     state = _state_before(inputs, program, at)
     log.info('from step %d on', int(state.step))
     if int(state.step) < at - 1:
@@ -80,9 +80,10 @@ def _state_before(inputs: Inputs, program: Any, at: int) -> step.State:
   if config.resume_from:
     raise InputError(f'there is no checkpoint before step {at} to begin from.')
   weights = None
-  if source := teaching.source_of(config):
-    beginning = initialization.Beginning(hub.folder(source), None)
-    weights = warm_start.load_weights(beginning, config, inputs.objective, inputs.mesh)
+  source = teaching.source_of(config)
+  if source:
+    start = initialization.Start(initialization.WEIGHTS, hub.folder(source))
+    weights = warm_start.load_weights(start, config, inputs.objective, inputs.mesh)
   return setup.new_state(inputs, program, weights)
 
 

@@ -1,13 +1,13 @@
 """A run's folder: config.json, which ties it to one config, and run.json, the facts of the run.
 
-config.json carries a seal, a hash of itself, and every checkpoint names the config and vocabulary
+Each file carries a seal, a hash of itself, and every checkpoint names the config and vocabulary
 that it was saved with. Whoever reads weights calls check_belongs to see that these still match.
 """
 
 import json
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -19,118 +19,99 @@ from bert_jax.errors import InputError, log, writing
 from bert_jax.files import Path
 from bert_jax.text import arrow
 from bert_jax.text.files import json_of, parts
-from bert_jax.timeline import GROWTH
-from bert_jax.tokenizers import run_tokenizer
 from bert_jax.workdir import provenance
+from bert_jax.workdir.recorded import Facts, Split
 
-CONFIG = 'config.json'
+CONFIG, FACTS = 'config.json', 'run.json'
 ROWS = 'rows'  # the folder for rows that were in memory, whose names have their checksum
 PACKAGES, CHANGES = 'packages.txt', 'code.diff'  # beside run.json
-LENGTH = ('steps', 'epochs')
-# Fields that a run may change for steps not yet taken (run/setup.check_past).
-BY_STEP = [name for name, field in config_lib.ALL.items() if field.by_step]
-MOVES = *LENGTH, 'min_steps', GROWTH, *BY_STEP
-RECORDED = *MOVES, 'data.train'  # which differs if a workdir with ROWS was moved
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+  """The content of a JSON file of ours, {} if there is none; InputError if its seal is broken. (One
+  without a seal was written by hand.)"""
+  content = json_of(path)
+  if content.pop('seal', files.seal(content)) != files.seal(content):
+    raise InputError(
+      f'{path} is not as it was written: it was edited or is damaged; bring it back.'
+    )
+  return content
+
+
+# ---- config.json ---------------------------------------------------------------------------------
 
 
 def read_config(workdir: str | Path) -> ConfigDict:
+  """The config of a run; InputError if there is none that can be trusted."""
+  return _read_config(workdir)[0]
+
+
+def read_asked(workdir: str | Path) -> dict[str, Any]:
+  """{field: what the command said, in JSON} of the fields of a run's config that were filled in by
+  its data or by the model that it started from."""
+  return _read_config(workdir)[1]
+
+
+def _read_config(workdir):
   path = Path(workdir).expanduser() / CONFIG
   if not path.is_file():
-    lacking = f'{CONFIG} is missing' if path.parent.is_dir() else 'there is no such folder'
-    if (path.parent / 'adapter_config.json').is_file():
-      lacking = 'adapter_config.json: an adapter (LoRA) without its model, which PEFT merges by '
-      lacking += 'model.merge_and_unload().save_pretrained(OUT)'
-    elif (path.parent / 'modules.json').is_file():
-      lacking += '; early versions of sentence-transformers put it into a folder beside '
-      lacking += 'modules.json, and SentenceTransformer(IN).save(OUT) now puts it into OUT'
-    elif inside := [x for x in files.names(path.parent) if (path.parent / x / CONFIG).is_file()]:
-      lacking += f'; in it there is {inside[0]}'
-    raise InputError(f'{workdir} holds no run ({lacking}); give a workdir or a folder of a model.')
-  content = json_of(path)
-  if 'seal' in content and content['seal'] != files.seal(content):
-    fault = f'{path} is not as the run wrote it: it was edited or is damaged. Bring it back, or'
-    advice = 'delete it and train again; settings are changed by --config.NAME=VALUE'
-    raise InputError(f'{fault} {advice}.')
+    raise InputError(f'{workdir} holds no run ({_lacking(path)}); give a workdir or a model.')
+  content = read_sealed(path)
+  asked = content.pop('asked', {})
   try:
-    return config_lib.from_json(json.dumps(content))
+    return config_lib.from_json(json.dumps(content)), asked
   except (ValueError, KeyError, AttributeError, TypeError) as error:
-    raise InputError(f'{path} is not the config of a run of this version: {error}') from None
+    raise InputError(
+      f'{path} is not the config of a run of this version ({error}); start a new run from its '
+      'weights (config.init_from) with the code that wrote it, or train again.'
+    ) from None
 
 
-def fingerprints(workdir: str | Path, config: ConfigDict) -> list[str]:
-  """The fingerprints of a config: as it is, and with each earlier value of RECORDED fields."""
-  return [*map(config_lib.fingerprint, (config, *configs(workdir, config)))]
+def _lacking(path):
+  """What is wrong with a folder that has no config.json."""
+  folder = path.parent
+  if (folder / 'adapter_config.json').is_file():
+    return (
+      'adapter_config.json: an adapter (LoRA) without its model, which PEFT merges by '
+      'model.merge_and_unload().save_pretrained(OUT)'
+    )
+  if (folder / 'modules.json').is_file():
+    return (
+      f'{CONFIG} is missing; early versions of sentence-transformers put it into a folder beside '
+      'modules.json, and SentenceTransformer(IN).save(OUT) now puts it into OUT'
+    )
+  for name in files.names(folder):
+    if (folder / name / CONFIG).is_file():
+      return f'{CONFIG} is missing; in it there is {name}'
+  return f'{CONFIG} is missing' if folder.is_dir() else 'there is no such folder'
 
 
-def configs(workdir: str | Path, config: ConfigDict) -> Iterator[ConfigDict]:
-  """Yields a config with each earlier value of RECORDED fields, and with those of config.json."""
-  for values in lengths(workdir):
-    config = config.copy_and_resolve_references()
-    for name, value in values.items():
-      config_lib.set_field(config, name, value)
-    yield config
-
-
-def lengths(workdir: Path | str) -> list[dict[str, Any]]:
-  """The values that the RECORDED fields had earlier in a run, from `earlier_lengths` of its
-  config.json: [[steps, epochs, {name: value} of further fields that had other values], ...]."""
-  if not (content := json_of(Path(workdir).expanduser() / CONFIG)):
-    return []
-  earlier = content.get('earlier_lengths', [])
-  now = {k: x for k, x in config_lib.flatten(read_config(workdir)).items() if k in RECORDED}
-  return [now | dict(zip(LENGTH, x)) | dict(*x[len(LENGTH) :]) for x in earlier] + [now]
+def claim(workdir: str | Path, config: ConfigDict, asked: Mapping[str, Any] | None = None) -> None:
+  """Creates the workdir of a run and writes its config.json. asked: see read_asked."""
+  content = config.to_dict()
+  if asked:
+    content['asked'] = asked
+  with writing(workdir):
+    files.make_folder(Path(workdir))
+    files.write_sealed(Path(workdir) / CONFIG, content)
 
 
 def check_belongs(workdir: str | Path, meta: Mapping[str, Any]) -> None:
   """InputError unless a checkpoint was saved with the config and the vocabulary in the workdir."""
   folder, number = Path(workdir).expanduser(), meta['step']
-  config = read_config(folder)
-  if meta['config'] not in fingerprints(folder, config):
-    why = f'is not the config that checkpoint {number} was trained with'
-    raise InputError(f'{folder / CONFIG} {why}; bring it back.')
-  known, tokenizer = meta.get('vocabulary'), tokenizers.load_folder(folder)
-  if not known:
-    run_tokenizer.check_fits(tokenizer, config.model, folder)
-  elif tokenizer.fingerprint != known:
-    fault = f'{tokenizers.in_folder(folder)} is not the vocabulary that checkpoint {number} was'
-    also = 'nor is what tokenizer_config.json says of case and accents'
-    raise InputError(f'{fault} trained with, {also}; bring both back.')
+  if meta['config'] != config_lib.fingerprint(read_config(folder)):
+    raise InputError(
+      f'{folder / CONFIG} is not the config that checkpoint {number} was trained with; bring it '
+      'back.'
+    )
+  if tokenizers.load_folder(folder).fingerprint != meta['vocabulary']:
+    raise InputError(
+      f'{tokenizers.in_folder(folder)} is not the vocabulary that checkpoint {number} was trained '
+      'with, nor is what tokenizer_config.json says of case and accents; bring both back.'
+    )
 
 
-def check(workdir: Path, config: ConfigDict) -> None:
-  """InputError if the workdir is a file or holds a run that differs in more than MOVES and in where
-  its ROWS are."""
-  if workdir.exists() and not workdir.is_dir():
-    raise InputError(f'{workdir} is a file; a workdir is a folder, new or of the same run.')
-  different = []
-  if files.exists(workdir / CONFIG):
-    begun = read_config(workdir)
-    name = Path(begun.data.train).name
-    if name and config.data.train == str(workdir / ROWS / name):
-      begun.data.train = config.data.train
-    different = config_lib.changes(begun, config)
-  if different := [x for x in different if x.partition(':')[0] not in MOVES]:
-    more = f' and {len(different) - 3} more' if len(different) > 3 else ''
-    fault = f'{workdir} holds a run with another config ({"; ".join(different[:3])}{more})'
-    advice = 'folder (config.init_from or config.resume_from start from this one), or delete it'
-    raise InputError(f'{fault}; use another {advice}.')
-
-
-def claim(workdir: str | Path, config: ConfigDict, begins: bool = False) -> None:
-  """Creates the workdir of a run and writes its config.json. begins: what an earlier run there had,
-  which left no checkpoint, is no past of this one."""
-  path = Path(workdir) / CONFIG
-  now = {name: x for name, x in config_lib.flatten(config).items() if name in RECORDED}
-  content, earlier = config.to_dict(), []
-  for values in (now | x for x in ([] if begins else lengths(workdir))):
-    others = {k: x for k, x in values.items() if k not in LENGTH and x != now.get(k)}
-    if values != now:
-      earlier.append([*(values[name] for name in LENGTH), *([others] if others else [])])
-  if earlier:
-    content['earlier_lengths'] = earlier
-  with writing(workdir):
-    files.make_folder(path.parent)
-    files.write_sealed(path, content)
+# ---- answers -------------------------------------------------------------------------------------
 
 
 def evaluated_on(train: str, evaluation: str) -> str:
@@ -138,27 +119,43 @@ def evaluated_on(train: str, evaluation: str) -> str:
   return evaluation or ('held_out' if train else '')
 
 
-def answers_folder(workdir: Path | str, spec: str, number: int | str) -> Path:
-  """The folder in a workdir for the answers on the data `spec` (see evaluated_on) at a step: one
-  path is called by its last part, and earlier versions called it by all of them."""
-  parent, own = Path(workdir).expanduser() / 'eval', f'-{zlib.crc32(spec.encode()):08x}'
-  plain = lambda text: re.sub(r'[^\w.=-]+', '_', text).strip('_') or 'embedded'
-  name = plain(spec.removeprefix('tfds:'))
-  name = f'{name[-51:]}{own}' if len(name) > 60 else name
+def answers_folder(workdir: Path | str, spec: str, number: int) -> Path:
+  """The folder in a workdir for the answers on the data `spec` (see evaluated_on) at a step. A path
+  is called by its last part and a checksum of the whole."""
+  checksum = f'-{zlib.crc32(spec.encode()):08x}'
   path = re.fullmatch(r'(?!tfds:)[^=,{*]*/([^=,{*/]{1,51})', spec)
-  if path and not files.exists(parent / f'{name}-{number}'):
-    name = plain(path[1]) + own
-  return parent / f'{name}-{number}'
+  shown = path[1] if path else spec.removeprefix('tfds:')
+  name = re.sub(r'[^\w.=-]+', '_', shown).strip('_') or 'embedded'
+  if path or len(name) > 60:
+    name = name[-51:] + checksum
+  return Path(workdir).expanduser() / 'eval' / f'{name}-{number}'
+
+
+# ---- run.json ------------------------------------------------------------------------------------
 
 
 def named_sets(config: ConfigDict, split: str) -> dict[str, str]:
   """{hf:NAME: its fingerprint} of the data sets of Hugging Face that a split of the data names."""
   if 'hf:' not in config.data[split]:  # {language} may be of another kind than below
     return {}
-  blocks = (block for block in config.values() if isinstance(block, ConfigDict))
+  blocks = [block for block in config.values() if isinstance(block, ConfigDict)]
   languages = next((block.languages for block in blocks if 'languages' in block), ())
-  specs = (spec for _, spec in parts(config.data[split], languages) if spec.startswith('hf:'))
+  specs = [spec for _, spec in parts(config.data[split], languages) if spec.startswith('hf:')]
   return {spec: arrow.hf_set(spec, split)[2] for spec in specs}
+
+
+def split_of(source: Any, sets: Mapping[str, str]) -> Split:
+  """The facts about the source of a split."""
+  examples = getattr(source, 'size', 0)
+  return Split(
+    rows=len(source),
+    fingerprint=source.fingerprint,
+    examples=examples,
+    scored=getattr(source, 'scored', examples),
+    baselines=source.baselines,
+    part=getattr(source, 'part', {}),
+    sets=sets,
+  )
 
 
 def write_facts(
@@ -166,37 +163,38 @@ def write_facts(
   config: ConfigDict,
   sources: Mapping[str, Any],
   mesh: jax.sharding.Mesh,
+  steps: int,
   costs: Mapping[str, Any],
-  student: str = '',
 ) -> None:
-  """Writes run.json (versions, commands, devices, mesh, data, named_sets; `earlier`: versions and
-  devices before; `student`) and beside it packages.txt and code.diff (provenance.py)."""
+  """Writes run.json (recorded.Facts) and beside it packages.txt and code.diff (provenance.py).
+  costs: fields of Facts."""
   if not hosts.first():
     return
-  path = workdir / 'run.json'
-  before, commands, earlier = {}, [], []
+  path = workdir / FACTS
+  before = Facts()
   try:
-    before = json_of(path)
-    commands, earlier = list(before.get('commands', [])), list(before.get('earlier', []))
-  except (InputError, TypeError):
+    before = Facts.from_json(read_sealed(path))
+  except (InputError, TypeError, ValueError, KeyError, AttributeError):
     log.warning('%s is damaged and set aside as %s', path, files.set_aside(path))
-  facts = made_by(mesh)
-  if other := {name: x for name, x in before.items() if name in facts and facts[name] != x}:
-    earlier.append(other | {'commands': len(commands)})
-  facts['commands'] = [*commands, provenance.command()]
-  facts |= {name: x for name, x in (('earlier', earlier), ('student', student)) if x}
-  facts |= {'config': config_lib.fingerprint(config), 'costs': costs, 'data': {}}
-  for split, s in sources.items():
-    of_split = {'rows': len(s), 'fingerprint': s.fingerprint, 'baselines': s.baselines}
-    of_split |= {'part': s.part} if getattr(s, 'part', {}) else {}
-    of_split |= {'sets': sets} if (sets := named_sets(config, split)) else {}
-    of_split |= {'examples': s.size} if hasattr(s, 'size') else {}
-    if (scored := getattr(s, 'scored', None)) not in (None, of_split.get('examples')):
-      of_split['scored'] = scored  # of the examples: the others have no gold
-    facts['data'][split] = of_split
+  now = json.loads(json.dumps(made_by(mesh)))
+  earlier = list(before.earlier)
+  other = {name: x for name, x in before.made_by.items() if now.get(name) != x}
+  if before.steps not in (0, steps):
+    other['steps'] = before.steps
+  if other:
+    earlier.append(other | {'commands': len(before.commands)})
+  facts = Facts(
+    made_by=now,
+    commands=[*before.commands, provenance.command()],
+    earlier=earlier,
+    data={split: split_of(source, named_sets(config, split)) for split, source in sources.items()},
+    steps=steps,
+    config=config_lib.fingerprint(config),
+    **costs,
+  )
   beside = {PACKAGES: provenance.installed(), CHANGES: provenance.code_changes()}
   with writing(path):
-    files.write_sealed(path, facts)
+    files.write_sealed(path, facts.to_json())
     for name, text in beside.items():
       if text:
         files.write_whole(workdir / name, text)
@@ -206,8 +204,13 @@ def write_facts(
 
 def made_by(mesh: jax.sharding.Mesh) -> dict[str, Any]:
   """The versions, devices and environment of this process, on which a run's bits depend."""
-  devices = f'{jax.device_count()} x {jax.devices()[0].device_kind}'
-  here = {'devices': devices, 'processes': jax.process_count(), 'mesh': dict(mesh.shape)}
+  here = {
+    **provenance.versions(),
+    **provenance.machine(),
+    'devices': f'{jax.device_count()} x {jax.devices()[0].device_kind}',
+    'processes': jax.process_count(),
+    'mesh': dict(mesh.shape),
+  }
   if jax.default_backend() == 'cpu':  # whose sums are divided among them
     here['cores'] = provenance.cores()
-  return provenance.versions() | provenance.machine() | here
+  return here

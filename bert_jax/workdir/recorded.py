@@ -267,6 +267,10 @@ class Planned(NamedTuple):
   spec: str = ''  # FILE:ARGS of its config
   fields: Sequence[str] = ()  # ['--config.NAME=VALUE', ...]
 
+  @classmethod
+  def from_json(cls, content: Mapping[str, Any]) -> 'Planned':
+    return cls(content['arm'], content['spec'], tuple(content['fields']))
+
 
 class Outcome(NamedTuple):
   """How a run of a sweep ended."""
@@ -277,6 +281,10 @@ class Outcome(NamedTuple):
   metrics: Mapping[str, float | None] = {}  # of its last evaluation
   config: str = ''  # a hash of all fields, see tools.sweep
   jobs: int = 0  # how many runs the machine trained at once; 0: not recorded
+
+  @classmethod
+  def from_json(cls, content: Mapping[str, Any]) -> 'Outcome':
+    return cls(**content)
 
 
 @dataclass(frozen=True)

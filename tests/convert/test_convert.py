@@ -243,7 +243,7 @@ def test_a_run_on_standardized_numbers_is_a_model_in_their_units(tmp_path):
     config = c.load('configs/finetune.py:task=table', [f'--config.{x}' for x in more])
     inputs = read_inputs(config, tmp_path / 'run')
     assert inputs.config.table.prior == (6.0, 1.0)
-    about = inputs.beginning, inputs.config, inputs.objective, inputs.mesh
+    about = inputs.start, inputs.config, inputs.objective, inputs.mesh
     params, other_labels = warm_start.load_weights(*about)
     assert not other_labels
     np.testing.assert_allclose(params['classifier']['dense']['kernel'], head['kernel'])
@@ -364,7 +364,7 @@ def test_nothing_is_overwritten_and_a_mistake_is_one_sentence(
 def test_weights_with_rows_that_no_piece_has_are_started_from(tmp_path):
   _, folder = exported(tmp_path / 'hf', vocab_size=30)
   config = c.load('configs/pretrain.py', [f'--config.init_from={folder}', *SHORT])
-  beginning = initialization.beginning_of(config, tmp_path / 'W')
+  beginning = initialization.start_of(config, tmp_path / 'W')
   config = initialization.adopt_model(config, beginning)
   tokenizer = run_tokenizer.load_or_train(config, folder, None)
   assert (config.model.vocab_size, tokenizer.vocab_size) == (30, 26)

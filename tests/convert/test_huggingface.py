@@ -96,7 +96,8 @@ def test_a_run_gets_the_structure_of_the_weights_and_keeps_what_it_may_choose(tm
   kept = {'vocab_multiple': 8, 'hidden_dropout_prob': 0.3, 'remat': 'full', 'scan_layers': True}
   config = finetune(tmp_path, source)
   config.model.update(own | kept)
-  found = initialization.adopt_model(config, initialization.Beginning(source, None)).model
+  start = initialization.Start(initialization.WEIGHTS, source)
+  found = initialization.adopt_model(config, start).model
   theirs = {'norm': 'layer_norm', 'feed_forward': 'mlp', 'position_embeddings': 'learned'}
   theirs |= {'attention_window': 0, 'rotary_theta': 1e4, 'global_attention_every': 0}
   assert {name: found[name] for name in own | kept} == theirs | kept

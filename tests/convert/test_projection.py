@@ -179,7 +179,7 @@ def test_a_run_pools_as_the_folder_does_that_it_begins_from(folder, tmp_path):
   convert.convert(str(folder), str(tmp_path / 'converted'))
   for source in (folder, tmp_path / 'converted'):
     config = start(source)
-    beginning = initialization.beginning_of(config, tmp_path / 'W')
+    beginning = initialization.start_of(config, tmp_path / 'W')
     for set_by_user, pooling in ((), 'cls'), (['contrastive.pooling'], 'mean'):
       adopted = initialization.adopt_model(config, beginning, set_by_user)
       assert adopted.contrastive.pooling == pooling
@@ -188,7 +188,7 @@ def test_a_run_pools_as_the_folder_does_that_it_begins_from(folder, tmp_path):
   said = {'word_embedding_dimension': 12, 'pooling_mode_mean_tokens': True}
   (folder / '1_Pooling' / 'config.json').write_text(json.dumps(said))
   config = start(folder, **{'contrastive.pooling': 'cls'})
-  beginning = initialization.beginning_of(config, tmp_path / 'W')
+  beginning = initialization.start_of(config, tmp_path / 'W')
   assert initialization.adopt_model(config, beginning).contrastive.pooling == 'cls'
 
 

@@ -121,7 +121,7 @@ def tuned(folder, tmp_path, *overrides):
   fields = f'init_from={folder}', f'data.train={tmp_path}/pairs.tsv', 'data.seq_length=24'
   overrides = [f'--config.{x}' for x in (*fields, *overrides)]
   config = c.load('configs/translate.py:pair=en-de', overrides)
-  beginning = initialization.beginning_of(config, '')
+  beginning = initialization.start_of(config, '')
   return initialization.adopt_model(config, beginning, c.names_of(overrides))
 
 

@@ -523,7 +523,7 @@ def test_rows_may_be_shorter_than_a_model_without_a_table_reads(tmp_path, record
     [*begins, f'--config.model.max_position_embeddings={positions}'],
   )
   shorter, longer = load(20), load(30)
-  begins = initialization.beginning_of(shorter, ''), ('model.max_position_embeddings',)
+  begins = initialization.start_of(shorter, ''), ('model.max_position_embeddings',)
   assert initialization.adopt_model(shorter, *begins).model.max_position_embeddings == 24
   with refused('max_position_embeddings is 24 in what .*=30 is given'):
     initialization.adopt_model(longer, *begins)

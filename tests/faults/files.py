@@ -101,7 +101,7 @@ def stop_before_computing():
     tell(int(state.step), digest(all_of(state)), digest((rows, run.constants)), run.results)
 
   def compiled(inputs, program, weights):
-    begins = not inputs.beginning.continues
+    begins = not inputs.start.continues
     return None, None, begins and setup.new_state(inputs, program, weights), 0.0
 
   def one_pass(_, params, carry, batches, constants, *others, **__):

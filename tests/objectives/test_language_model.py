@@ -318,7 +318,7 @@ def test_what_was_trained_one_way_starts_any_other(runs, corpus_file):
   for target, source in ways.items():
     workdir, trained_params = runs[source]
     config = small(corpus_file, target, f'init_from={workdir}', 'seed=3')
-    beginning = initialization.beginning_of(config, '')
+    beginning = initialization.start_of(config, '')
     adopted = initialization.adopt_model(config, beginning)
     assert adopted.model.causal == (target == 'causal')
     own = language_model(target, models.ModelConfig(**adopted.model))
@@ -355,7 +355,7 @@ def test_a_classifier_reads_as_its_model_was_trained_unless_told_otherwise(runs,
   for given in ('', 'model.causal=false', 'model.causal=true'):
     start = f'init_from={workdir} data.seq_length=32'
     config = load('configs/finetune.py:task=sst2', start, given)
-    beginning, named = initialization.beginning_of(config, ''), ['model.causal'] * bool(given)
+    beginning, named = initialization.start_of(config, ''), ['model.causal'] * bool(given)
     adopted = initialization.adopt_model(config, beginning, named)
     assert adopted.model.causal == (given.endswith('true') if given else source == 'causal')
 

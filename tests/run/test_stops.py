@@ -1,6 +1,5 @@
 """The loop alone, on steps of plain NumPy and checkpoints in memory: a run of 12 steps is stopped
-wherever it can be, whatever is due there, and loses nothing; what it writes, evaluates, saves; and
-spikes of its loss."""
+wherever it can be, whatever is due there, and loses nothing; what it writes, evaluates, saves."""
 
 import copy
 import json
@@ -19,19 +18,18 @@ from bert_jax import errors, train
 from bert_jax.config import load, timeline_of
 from bert_jax.errors import InputError
 from bert_jax.metrics import Mean
-from bert_jax.run import evaluation, speed, spikes, stopping, tally
+from bert_jax.run import evaluation, metrics_log, speed, stopping
 from bert_jax.run.inputs import Inputs
 from bert_jax.step import State
 
 STEPS, SPIKES_AT = 12, (5, 9)
-SPIKES = 'spikes.window=2 spikes.zscore=1e4 spikes.rollback=3'
+SPIKES = 'spikes.window=2 spikes.zscore=1e4'
 EACH = 'log.every=1 checkpoint.every=1 eval.every=1'
 IN_TURN = 'log.every=3 checkpoint.every=5 eval.every=4'
 SCHEDULES = {
   'in turn': IN_TURN,
   'only at the end': 'log.every=50 checkpoint.every=0 eval.every=0',
   'spikes': f'log.every=2 checkpoint.every=0 eval.every=4 {SPIKES}',
-  'spikes where all is due': f'{EACH} {SPIKES}',
 }
 
 
@@ -53,11 +51,11 @@ class Batches:
   def part(self, count):
     return [*range(count or 9)]
 
-  def at(self, step, skipped):
-    return step + skipped // 8
+  def __getitem__(self, step):
+    return step
 
-  def row_numbers(self, step, skipped):
-    return [self.at(step, skipped)]
+  def row_numbers(self, step):
+    return [step]
 
 
 class Checkpoints:
@@ -75,12 +73,6 @@ class Checkpoints:
     meta = {'step': step, 'metrics': dict(metrics), 'seen': seen, 'tally': counts}
     self.kept[step] = state, json.loads(json.dumps(meta))
     self.newest = self.kept[step][1]
-
-  def back_to(self, step, shapes):
-    for later in [n for n in self.kept if n > step]:
-      del self.kept[later]
-    state, self.newest = self.kept[step]
-    return state, copy.deepcopy(self.newest)
 
   def steps(self):
     return sorted(self.kept)
@@ -101,7 +93,7 @@ def train_step(state, batch, constants):
   return new, metrics | {'seen': {'seen_tokens': 5.0 + batch}}
 
 
-def one_pass(step, params, carry, batches, constants, count, shares, ends, scores):
+def one_pass(step, params, carry, batches, constants, count, derived_metrics, ends, scores):
   for _ in range(2):
     if ends():
       raise evaluation.Interrupted
@@ -136,8 +128,7 @@ def trains(config, workdir, kept, signalled=lambda: False, step=train_step):
   run.train_step, run.eval_step, run.constants, run.empty_carry = step, step, None, {}
   run.rates, run.clock = np.float32(1 / np.arange(1, 1 + STEPS)), speed.Clock(1.0)
   run.watch = stopping.Watch(config, mesh, time.monotonic(), signalled)
-  judge = spikes.Spikes(config.spikes, checkpoints, meta)
-  run.tally = tally.Tally.from_meta(meta, config.batch_size, inputs=inputs, spikes=judge)
+  run.tally = metrics_log.Tally.from_meta(meta, inputs)
   state, results = train.loop(run, state)
   return float(state.params), results
 
@@ -155,7 +146,7 @@ def test_a_stop_at_any_moment_loses_nothing(schedule, tmp_path):
   config, asked, kept = configured(SCHEDULES[schedule]), [], {}
   whole = trains(config, tmp_path / 'whole', kept, lambda: asked.append(1))
   expected = written(tmp_path / 'whole', kept)
-  assert expected[1]['tally']['events'].get('rollbacks', 0) == 2 * bool(config.spikes.rollback)
+  assert expected[1]['tally']['events'].get('loss_spikes', 0) == 2 * bool(config.spikes.window)
   # After each step and before each batch of evaluations, every second one where there are many.
   for moment in range(1, len(asked) + 1, 1 + (len(asked) > 30)):
     workdir, asks, kept = tmp_path / str(moment), [], {}
@@ -189,11 +180,11 @@ def test_an_evaluation_that_fails_loses_nothing(tmp_path, monkeypatch):
   """The state is saved before it, and it is made up for when the same command is given again."""
   config, kept, calls = configured('checkpoint.every=0 eval.every=5'), {}, []
 
-  def failing(*arguments):
+  def failing(*arguments, **options):
     calls.append(1)
     if len(calls) == 3:
       raise MemoryError
-    return one_pass(*arguments)
+    return one_pass(*arguments, **options)
 
   whole, expected = trains(config, tmp_path / 'whole', kept), written(tmp_path / 'whole', kept)
   kept = {}
@@ -253,7 +244,7 @@ def test_a_run_saves_by_the_clock(tmp_path):
 
 
 def test_a_spike_is_named_and_counted(tmp_path, caplog):
-  guard = configured('log.every=2', SPIKES, 'spikes.rollback=0')
+  guard = configured('log.every=2', SPIKES)
   expected = trains(configured('log.every=2'), tmp_path / 'without', {})
   assert trains(guard, tmp_path / 'run', {}) == expected
   said = [text for text in caplog.messages if 'the loss has a spike at step' in text]
@@ -261,13 +252,6 @@ def test_a_spike_is_named_and_counted(tmp_path, caplog):
   logged, others = (lines(tmp_path / name, 'train') for name in ('run', 'without'))
   assert [line['loss_spikes'] for line in logged] == [0, 0, 1, 1, 2, 2]
   assert [x['seen_tokens'] for x in logged] == [x['seen_tokens'] for x in others]
-
-
-def test_a_run_that_goes_back_again_and_again_ends(tmp_path, monkeypatch):
-  monkeypatch.setattr('test_stops.SPIKES_AT', range(5, 99))
-  with pytest.raises(InputError, match='after the run went back to step 3 5 times'):
-    trains(configured(SPIKES), tmp_path, {})
-  assert json.loads((tmp_path / 'summary.json').read_text())['state'] == 'failed'
 
 
 def test_skipped_steps_are_counted_and_too_many_in_a_row_end_the_run(tmp_path, caplog):
@@ -289,7 +273,7 @@ def test_skipped_steps_are_counted_and_too_many_in_a_row_end_the_run(tmp_path, c
   assert all(math.isfinite(x) for line in logged for x in line.values() if isinstance(x, float))
   # The schedule, here 1 / step, goes by the steps that counted.
   assert [line['learning_rate'] for line in logged] == pytest.approx([1 / n for n in (2, 3, 5, 6)])
-  said = r'the loss is nan at step 10 as in the 2 before it \(rows 9; gradient norms: mlm nan\)'
+  said = r'the loss is nan at step 10 \(as in the 2 steps before; rows 9; gradient norms: mlm nan\)'
   with pytest.raises(InputError, match=said):
     trains(config, tmp_path, kept, step=step)
 

@@ -78,7 +78,7 @@ def test_resume_from_continues_elsewhere(corpus_file, pretrained, workdir, tmp_p
   same_bits(state, pretrained[1])
   assert 'begins anew' not in caplog.text
   # Once it has a checkpoint of its own, it goes on from that.
-  beginning = initialization.beginning_of(config, tmp_path / 'elsewhere')
+  beginning = initialization.start_of(config, tmp_path / 'elsewhere')
   assert (beginning.folder, beginning.meta['step']) == (tmp_path / 'elsewhere', 20)
 
 
@@ -635,7 +635,7 @@ def test_a_head_for_other_labels_starts_new(finetuned, labelled, tmp_path, caplo
   (tmp_path / 'train.tsv').write_text(text)
   given = f'init_from={finetuned[0]} data.train={tmp_path}/train.tsv data.eval='
   inputs = read_inputs(small_finetune(labelled, given), tmp_path / 'run')
-  about = inputs.beginning, inputs.config, inputs.objective, inputs.mesh
+  about = inputs.start, inputs.config, inputs.objective, inputs.mesh
   new = jax.jit(inputs.objective.init)(jax.random.key(1))
   params = warm_start.warm_start(new, *warm_start.load_weights(*about))
   kernel, other = (x['classifier']['dense']['kernel'] for x in (params, finetuned[1].params))
@@ -681,7 +681,7 @@ def test_a_run_without_a_checkpoint_begins_anew(corpus_file, workdir, caplog):
   caplog.set_level('INFO', 'bert_jax')
   shutil.rmtree(workdir / 'checkpoints')  # as if it was killed before the first
   inputs = read_inputs(small_pretrain(corpus_file, '--config.steps=29'), workdir)
-  assert inputs.beginning.meta is None and not inputs.in_workdir
+  assert inputs.start.meta is None and not inputs.in_workdir
   setup.open_workdir(inputs).close()
   assert f'{workdir} has left no checkpoint: this one begins anew' in caplog.text
   assert [length['steps'] for length in contents.lengths(workdir)] == [29]  # it has no past

@@ -109,7 +109,7 @@ def test_the_second_phase_continues_weights_and_schedule(corpora, tmp_path):
   own = fields(MIXED, longer, f'resume_from={tmp_path}/one')
   config = small_pretrain(corpora / 'both', *own)
   inputs = goes_on(config, tmp_path / 'two')
-  assert (inputs.beginning.meta['step'], inputs.steps) == (12, 14) and not inputs.in_workdir
+  assert (inputs.start.meta['step'], inputs.steps) == (12, 14) and not inputs.in_workdir
 
 
 @pytest.mark.parametrize(

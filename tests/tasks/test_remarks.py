@@ -88,8 +88,8 @@ def test_the_best_of_errors_is_the_lowest(vocab, tmp_path, monkeypatch):
   begun.tokenizer.save(tmp_path / 'W')
   config.checkpoint.best_mode = begun.config.checkpoint.best_mode = 'max'
   contents.claim(tmp_path / 'W', begun.config)
-  beginning = initialization.Beginning(tmp_path / 'W', {'step': 4})
-  monkeypatch.setattr(initialization, 'beginning_of', lambda *_: beginning)
+  beginning = initialization.Start(initialization.CONTINUED, tmp_path / 'W', {'step': 4})
+  monkeypatch.setattr(initialization, 'start_of', lambda *_: beginning)
   inputs.read_inputs(config, tmp_path / 'W')
 
 

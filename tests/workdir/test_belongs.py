@@ -152,7 +152,7 @@ def test_resume_from_wants_steps_above_its_own(pretrained, corpus_file, tmp_path
 def test_a_run_that_goes_on_has_the_model_of_its_folder(pretrained, corpus_file, caplog):
   caplog.set_level('INFO', 'bert_jax')
   config = small_pretrain(corpus_file, 'init_from=misspelt model.num_hidden_layers=3')
-  adopted = initialization.adopt_model(config, initialization.beginning_of(config, pretrained[0]))
+  adopted = initialization.adopt_model(config, initialization.start_of(config, pretrained[0]))
   assert adopted.model.num_hidden_layers == 1
   assert f'the model is of {pretrained[0]}, whatever' in caplog.text
 

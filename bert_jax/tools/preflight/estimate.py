@@ -48,8 +48,8 @@ ATTENTION = ('einsum', 'xla')  # the compiler knows no time for the kernel, spla
 def of_its_run(config: ConfigDict, set_by_user: Collection[str] = ()) -> ConfigDict:
   """The config with what its run takes from elsewhere: the sizes of the model of init_from, and the
   vocabulary of prepared corpora. set_by_user: see train.train."""
-  beginning = initialization.beginning_of(config, '', weights=False)
-  config, task = initialization.adopt_model(config, beginning, set_by_user), TASKS[config.objective]
+  start = initialization.start_of(config, '', weights=False)
+  config, task = initialization.adopt_model(config, start, set_by_user), TASKS[config.objective]
   parts = files.parts(config.data.train, config.corpus.languages) if task.reads_corpus else []
   others = [part for _, part in parts if not prepared.is_prepared(part)]
   is_here = lambda part: '://' in part or os.path.isfile(os.path.expanduser(part))

@@ -50,7 +50,7 @@ def flops_of(config: ConfigDict) -> Callable[[Moment], float]:
   """Makes a function of a Moment: the FLOPs of a training step, with the sizes of init_from."""
   from bert_jax.tools.preflight.estimate import objective_of
 
-  config = initialization.adopt_model(config, initialization.beginning_of(config, ''))
+  config = initialization.adopt_model(config, initialization.start_of(config, ''))
   objective, rows = objective_of(config), config.batch_size
   return lambda moment: 3 * objective.flops(rows, moment) * moment.rows / rows
 
@@ -141,7 +141,7 @@ def check_same(folder: Path, run: PlannedRun, earlier: dict[str, Any]) -> None:
   elif earlier['fields'] != run.fields:
     before = config_lib.load(run.spec, [str(field) for field in earlier['fields']])
     changes = config_lib.changes(before, run.config)
-    differing = [x for x in changes if x.partition(':')[0] not in contents.MOVES]
+    differing = [x for x in changes if x.partition(':')[0] not in config_lib.LENGTH]
   if differing:
     raise InputError(
       f'{folder} was trained with another config ({"; ".join(differing[:3])}); '

@@ -45,10 +45,13 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(
-  workdir: str | Path, overrides: Sequence[str] = (), which: str | int = 'latest', **options: Any
+  workdir: str | Path,
+  overrides: Sequence[str] = (),
+  which: str | int = 'latest',
+  out: str | Path = '',
 ) -> tuple[dict[str, float], int]:
   """Evaluates a checkpoint on data.eval of its config: (metrics, step), as evaluate_on."""
-  (result,) = evaluate_on(workdir, [('', '')], overrides, which, **options)
+  (result,) = evaluate_on(workdir, [('', '')], overrides, which, out)
   return result.metrics, result.step
 
 
@@ -137,8 +140,8 @@ def warn_of_rows(workdir: str | Path, config: ConfigDict, source: Any) -> None:
   is_of_run = config.data.eval == contents.read_config(workdir).data.eval
   if hosts.first() and is_of_run and known and source.fingerprint != known:
     log.warning(
-      'data.eval=%r: these rows are not those on which the run was evaluated, since the data or how '
-      'it is read has changed; it may have been trained on some of them',
+      'data.eval=%r: these rows are not those on which the run was evaluated: the data, or how it '
+      'is read, has changed, and the run may have been trained on some of them',
       config.data.eval,
     )
 
@@ -178,7 +181,9 @@ def table(results: Mapping[str, Mapping[str, float]]) -> str:
   metric that a set does not have has no mean."""
   names = list(dict.fromkeys(name for result in results.values() for name in result))
   rows = [('', *names)]
-  values = {label: [result.get(name, math.nan) for name in names] for label, result in results.items()}
+  values = {
+    label: [result.get(name, math.nan) for name in names] for label, result in results.items()
+  }
   columns = zip(*values.values())
   values['mean'] = [math.fsum(column) / len(column) for column in columns]
   for label, numbers in values.items():

@@ -23,7 +23,7 @@ FIELDS = affecting({'rows'}, {
   'tagging.token_column': Field(0, 'column of the token, from 0; -1 is the last'),
   'tagging.tag_column': Field(-1, 'column of the tag'),
   'tagging.labels': Field((), 'the tags, in order; empty: as in training data, sorted',
-    allowed=str),
+    allowed=str, affects={'rows', 'weights'}),
   'tagging.label_pieces': Field('first', 'pieces of a word with its tag', allowed=('first', 'all')),
   'tagging.prior': labelled.prior_field('share of each tag'),
   'tagging.document_context': Field(False, 'fill rows with the sentences around (-DOCSTART-)'),

@@ -147,7 +147,7 @@ def _given(folder, fields, **rows):
       hosts.refuse_several('a run on rows in memory')
       if not len(table := frames.table_of(held, split)):
         raise InputError(f'{split} holds no rows; give one at least.')
-      path = str(folder / contents.ROWS / f'{split}-{frames.digest(table)}.parquet')
+      path = str(folder / config_lib.ROWS / f'{split}-{frames.digest(table)}.parquet')
       paths[f'data.{split}'], tables[path] = path, table
   return [f'--config.{name}={x}' for name, x in dict(**paths, **fields).items()], tables
 

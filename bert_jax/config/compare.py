@@ -9,8 +9,10 @@ from ml_collections import ConfigDict
 
 from bert_jax.config.check import ALL, fields, flatten
 from bert_jax.field import NO_PAST, Field
+from bert_jax.files import Path
 from bert_jax.tasks import TASKS
 
+ROWS = 'rows'  # the folder of a workdir for rows that were in memory
 LENGTH = 'steps', 'epochs', 'min_steps'  # they decide, and may change as a run goes on
 
 
@@ -54,6 +56,9 @@ def _deciding(config: ConfigDict) -> dict[str, Any]:
   """{name: value} of the fields that decide a run's numbers, and whether data.eval is given."""
   known = fields(config.objective)
   fixed = {name: value for name, value in flatten(config).items() if known[name].decides}
+  train = Path(config.data.train)
+  if train.parent.name == ROWS:  # of a workdir, which may be moved; its name has a checksum
+    fixed['data.train'] = train.name
   if TASKS[config.objective].reads_corpus:
     fixed['data.eval is given'] = bool(config.data.eval)
   return fixed

@@ -94,7 +94,7 @@ def config_of(
   completed by the model that it starts from and by its data."""
   if files.exists(workdir / contents.CONFIG):
     return as_begun(config, workdir)
-  if start.continues:
+  if start.continues and start.folder != workdir:
     config = _filled_in(config, start.folder)
   else:
     config = adopt_model(config, start, set_by_user)
@@ -106,9 +106,6 @@ def as_begun(config: ConfigDict, workdir: Path) -> ConfigDict:
   be others now; InputError if a field that decides is."""
   begun = contents.read_config(workdir)
   config = _filled_in(config, workdir)
-  rows = workdir / contents.ROWS / Path(begun.data.train).name
-  if config.data.train == str(rows):  # rows that were in memory, in a workdir that was moved
-    begun.data.train = config.data.train
   changes = config_lib.changes(begun, config)
   changes = [x for x in changes if x.partition(':')[0] not in config_lib.LENGTH]
   if changes:

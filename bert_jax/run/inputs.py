@@ -102,7 +102,7 @@ def read_inputs(given: ConfigDict, workdir: Path, set_by_user: Collection[str] =
   sources = task.sources(config, tokenizer)
   config = initialization.with_prior(config, sources['train'])
   objective = lesson(task.objective(config, tokenizer))
-  _check_best_metric(config, objective, sources, begins)
+  _check_best_metric(config, objective, sources)
   steps = config_lib.step_count(config, len(sources['train']))
   timeline = config_lib.timeline_of(config, steps)
   timeline.check_stages()
@@ -141,7 +141,7 @@ def read_inputs(given: ConfigDict, workdir: Path, set_by_user: Collection[str] =
   return inputs
 
 
-def _check_best_metric(config, objective, sources, begins):
+def _check_best_metric(config, objective, sources):
   """InputError if there is no metric checkpoint.best_metric, or best_mode is not its mode."""
   best, known = config.checkpoint.best_metric, (*objective.metrics, *TASKS[config.objective].scores)
   if not best:
@@ -152,7 +152,7 @@ def _check_best_metric(config, objective, sources, begins):
     )
   level = getattr(sources.get('eval'), 'baselines', {}).get(best)
   is_loss = best in objective.loss_weights or isinstance(level, LossLevel)
-  if begins and is_loss and config.checkpoint.best_mode == 'max':
+  if is_loss and config.checkpoint.best_mode == 'max':
     raise InputError(
       f'checkpoint.best_metric={best} is good where it is low; set checkpoint.best_mode=min.'
     )

@@ -6,10 +6,8 @@ What can be repaired (invalid UTF-8) is repaired and counted; anything else wron
 that says where.
 """
 
-import collections
 import contextlib
 import errno
-import filecmp
 import glob
 import gzip
 import re
@@ -257,24 +255,3 @@ def split_files(spec: str, split: str, *, one: bool = False, kind: str = '') -> 
         return named
   there = f'no {" or ".join(names)} file but {", ".join(path.name for path in paths[:5])}'
   raise InputError(f'{spec} holds {there}; name the file you mean')
-
-
-def trained_on(train: str, evaluated: str) -> list[Path]:
-  """The files of the spec `evaluated` that the spec `train` names, too, or has a copy of. [] of
-  sets by name (which have splits), of buckets unless the paths are equal, and of missing files.
-  Of a folder only the files of the split are known."""
-  if not (train and evaluated):
-    return []
-  with contextlib.suppress(InputError, OSError):
-    known, asked = (
-      [path for _, part in parts(spec) if not is_named(part) for path in split_files(part, split)]
-      for spec, split in ((train, 'train'), (evaluated, 'eval'))
-    )
-    of_size = collections.defaultdict(list)
-    for path in known:
-      if not isinstance(path, Bucket):
-        of_size[path.stat().st_size].append(path)
-    alike = lambda x: of_size[x.stat().st_size]
-    same = lambda x: not isinstance(x, Bucket) and any(filecmp.cmp(x, y, False) for y in alike(x))
-    return [path for path in asked if path in known or same(path)]
-  return []

@@ -60,80 +60,103 @@ def differences(run: Run, inputs: Inputs) -> list[str]:
   """Sentences on how a repetition differs from the run (in code: in bert_jax/ and configs/)."""
   was, here = run.facts.made_by, contents.made_by(inputs.mesh)
   if not was:
-    unknown = 'so nothing is known of the code, the devices and the data'
-    return [f'there is no run.json that can be read, {unknown}']
-  packages, changes = here.pop('packages'), run.path / contents.CHANGES
-  out = [f'nothing was recorded of {name}' for name in (*here, 'packages') if name not in was]
-  out += [f'{name}: {was[name]} -> {x}' for name, x in here.items() if was.get(name, x) != x]
+    return [
+      'there is no run.json that can be read, so nothing is known of the code, the devices and the '
+      'data'
+    ]
+  packages = here.pop('packages')
+  out = []
+  for name, value in here.items():
+    if was.get(name) != value:
+      out.append(f'{name}: {was.get(name)} -> {value}')
   out += _changed_packages(run, packages)
-  # What a run executes: earlier versions kept all new .py files.
-  of_run = re.compile(r'^diff --git "?a/(?:bert_jax|configs)/.*?(?=^diff --git |\Z)', re.M | re.S)
-  before, now = map(of_run.findall, (files.read_text(changes), provenance.code_changes()))
-  if before != now:
+  changes = run.path / contents.CHANGES
+  if _executed(files.read_text(changes)) != _executed(provenance.code_changes()):
     out.append(f'the changed code ({changes})')
   if run.config is not None:
     out += config_lib.changes(run.config, inputs.config)
   for split, source in inputs.sources.items():
-    before = run.facts.data[split].fingerprint if split in run.facts.data else None
+    before = run.facts.split(split).fingerprint
     if before != source.fingerprint:
       out.append(f'the data of {split}: fingerprint {before} -> {source.fingerprint}')
   if run.newest.get('vocabulary', inputs.tokenizer.fingerprint) != inputs.tokenizer.fingerprint:
     out.append('the vocabulary')
-  *earlier, now = contents.lengths(run.path)
-  for values in earlier:
-    then = ', '.join(f'{name}={x}' for name, x in values.items() if x != now[name])
-    out.append(f'the run had another config before: {then}')
   for facts in run.facts.earlier:
     names = listed([name for name in facts if name != 'commands'])
     out.append(f'in its first {facts["commands"]} commands the run had other {names}')
-  taken = [f'{name}={x}' for name in ('init_from', 'resume_from') if (x := run.fields[name])]
-  return out + [f'{x} is taken as it is now; what it was then is not recorded' for x in taken]
+  for name in ('init_from', 'resume_from'):
+    if run.fields[name]:
+      out.append(
+        f'{name}={run.fields[name]} is taken as it is now; what it was then is not recorded'
+      )
+  return out
+
+
+def _executed(patch: str) -> list[str]:
+  """The parts of a patch that change what a run executes."""
+  parts = re.findall(r'^diff --git .*?(?=^diff --git |\Z)', patch, re.MULTILINE | re.DOTALL)
+  return [part for part in parts if re.match(r'diff --git "?a/(bert_jax|configs)/', part)]
 
 
 def _changed_packages(run: Run, here: Mapping[str, str]) -> list[str]:
   """Sentences on changed packages: the ones here, on which numbers depend, each; then the rest."""
   then = run.facts.made_by.get('packages', here)
   out = [f'{name} {then.get(name)} -> {x}' for name, x in here.items() if then.get(name) != x]
-  if text := files.read_text(run.path / contents.PACKAGES):
-    versions = lambda text: dict(line.partition('==')[::2] for line in text.lower().split())
-    was, now = versions(text), versions(provenance.installed())
+  was = _versions(files.read_text(run.path / contents.PACKAGES))
+  now = _versions(provenance.installed())
+  if was:
     names = sorted({name for name, _ in was.items() ^ now.items()} - here.keys())
     shown = [f'{name} {was.get(name, "none")} -> {now.get(name, "none")}' for name in names]
-    out += [f'other packages: {listed(shown)}'] if shown else []
+    if shown:
+      out.append(f'other packages: {listed(shown)}')
   return out
+
+
+def _versions(text: str) -> dict[str, str]:
+  """{package: version} of lines NAME==VERSION."""
+  return dict(line.partition('==')[::2] for line in text.lower().split())
 
 
 def lines(run: Run) -> dict[tuple[int, str], dict[str, float | None]]:
   """A run's metrics that do not depend on the clock, {(step, kind of the Point): values}."""
-  is_own = lambda name: name not in NOT_COMPARED and '_below_' not in name  # of other baselines
-  values = lambda point: {name: x for name, x in point.values.items() if is_own(name)}
-  return {(point.step, point.kind): values(point) for point in run.points}
+  out = {}
+  for point in run.points:
+    values = {name: x for name, x in point.values.items() if name not in NOT_COMPARED}
+    out[point.step, point.kind] = values
+  return out
 
 
 def outcome(run: Run, again: Run) -> dict[str, Any]:
   """Compares a run with its repetition: {'compared', 'lines', 'same_lines', 'first_difference',
-  'state', 'same'}. A repetition that ended before the run did is not the same."""
+  'state', 'same'}. A repetition that ended before the run did, or has no line in common with it, is
+  not the same."""
   was, now = lines(run), lines(again)
   common = [key for key in was if key in now]
-  others = lambda key: [name for name, x in was[key].items() if now[key].get(name, x) != x]
-  differ = [key for key in common if others(key)]  # of another version one may have more names
-  last = lambda keys: max((step for step, _ in keys), default=0)
-  evaluations = lambda keys: sum(kind != 'train' for _, kind in keys)
+  differ = [key for key in common if was[key] != now[key]]
   first = ''
   if differ:
-    (step, kind), (a, b) = differ[0], (was[differ[0]], now[differ[0]])
-    name = others(differ[0])[0]
-    first = f'step {step}, {kind}: {name} {a.get(name)} -> {b.get(name)}'
-  elif last(now) < last(was):
-    first = f'the repetition ended at step {last(now)} and the run at step {last(was)}'
+    step, kind = differ[0]
+    before, after = was[differ[0]], now[differ[0]]
+    for name in [*before, *after]:
+      if before.get(name) != after.get(name):
+        first = f'step {step}, {kind}: {name} {before.get(name)} -> {after.get(name)}'
+        break
+  elif again.measured_step() < run.measured_step():
+    first = (
+      f'the repetition ended at step {again.measured_step()} and the run at step '
+      f'{run.measured_step()}'
+    )
   state, has_same_bits = 'not compared: the two have no checkpoint of the same step', True
-  if (number := run.newest.get('step')) is not None and number in again.checkpoints:
+  number = run.newest.get('step')
+  if number in again.checkpoints:
     with contextlib.closing(checkpoint.Checkpoints(again.path)) as checkpoints:
       has_same_bits = checkpoints.meta(number)['arrays'] == run.newest['arrays']
     state = f'step {number}: {"the same" if has_same_bits else "other"} bits'
+  last = max((step for step, _ in common), default=0)
+  evaluations = sum(kind != 'train' for _, kind in common)
   return {
-    'compared': f'{last(common)} of {last(was)} steps, '
-    f'{evaluations(common)} of {evaluations(was)} evaluations',
+    'compared': f'{last} of {run.measured_step()} steps, '
+    f'{evaluations} of {len(run.evaluations)} evaluations',
     'lines': len(common),
     'same_lines': len(common) - len(differ),
     'first_difference': first,

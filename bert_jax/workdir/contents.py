@@ -23,7 +23,6 @@ from bert_jax.workdir import provenance
 from bert_jax.workdir.recorded import Facts, Split
 
 CONFIG, FACTS = 'config.json', 'run.json'
-ROWS = 'rows'  # the folder for rows that were in memory, whose names have their checksum
 PACKAGES, CHANGES = 'packages.txt', 'code.diff'  # beside run.json
 
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 MOST = 2_000_000  # characters of the changed code that are kept
 # The environment variables that can change the numbers of a run.
 ENVIRONMENT = 'XLA_FLAGS', 'LIBTPU_INIT_ARGS', 'JAX_DEFAULT_MATMUL_PRECISION', 'JAX_ENABLE_X64'
-ENVIRONMENT += 'JAX_THREEFRY_PARTITIONABLE', 'NVIDIA_TF32_OVERRIDE'
+ENVIRONMENT += 'JAX_THREEFRY_PARTITIONABLE', 'JAX_RANDOM_SEED_OFFSET', 'NVIDIA_TF32_OVERRIDE'
 PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'grain', 'numpy')
 
 

@@ -94,7 +94,7 @@ class Facts:
       'config': self.config,
       'source': self.source,
       'steps': self.steps,
-      'costs': costs,
+      'costs': {name: x for name, x in costs.items() if x},
       'data': {name: dataclasses.asdict(split) for name, split in self.data.items()},
     }
 

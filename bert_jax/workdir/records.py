@@ -38,19 +38,22 @@ def read(folder: Path | str) -> Run:
   facts, summary = read_facts(path, faults), read_summary(path, faults)
   checkpoints, newest = _checkpoints(path / 'checkpoints', faults)
   if config:
-    fingerprint = config_lib.fingerprint(config)
-    other = 'is of another run than config.json: left out'
-    if facts.config not in ('', fingerprint):
-      faults.append(f'{path / FACTS} {other}')
-      facts = Facts()
-    if summary.config not in ('', fingerprint):
-      faults.append(f'{path / SUMMARY} {other}')
-      summary = Summary()
-    if newest and newest['config'] != fingerprint:
-      faults.append(f'checkpoint {newest["step"]} in {path} {other}')
+    said = {FACTS: facts.config, SUMMARY: summary.config, 'checkpoints': newest.get('config', '')}
+    known = {name for name, fingerprint in said.items() if fingerprint}
+    others = {name for name in known if said[name] != config_lib.fingerprint(config)}
+    if others and others == known:
+      names = ' and '.join(sorted(others))
+      faults.append(f'{path / contents.CONFIG} is of another run than {names}; bring it back')
+      config, fields = None, {}
+      others = set()
+    for name in others:
+      faults.append(f'{path / name} is of another run than {contents.CONFIG}: left out')
+    facts = Facts() if FACTS in others else facts
+    summary = Summary() if SUMMARY in others else summary
+    if 'checkpoints' in others:
       checkpoints, newest = (), {}
-    if config.steps and summary.steps not in (0, config.steps):  # the last command gave it more
-      summary = replace(summary, state='running')
+  if config and config.steps and summary.steps not in (0, config.steps):
+    summary = replace(summary, state='running')  # the last command gave it more steps
   run = Run(
     path,
     config,
@@ -126,14 +129,13 @@ def read_sweep(folder: Path | str) -> Sweep | None:
   runs, baseline = {}, ''
   try:
     content = contents.read_sealed(path / SWEEP)
-    runs = {name: Planned.from_json(planned) for name, planned in content['runs'].items()}
-    baseline = content['baseline']
+    baseline = content.get('baseline', '')
+    for name, planned in content['runs'].items():
+      if '/' in name or name in ('.', '..'):
+        raise InputError(f'{quoted(name)} is no name of a folder')
+      runs[name] = Planned.from_json(planned)
   except UNREADABLE as error:
     faults.append(f'{path / SWEEP} is damaged, or of an earlier version: left out ({error})')
-  for name, planned in list(runs.items()):
-    if '/' in name + planned.arm or name in ('.', '..'):
-      faults.append(f'{path / SWEEP}: {quoted(name)} is no name of a run: left out')
-      del runs[name]
   ended = {name: read_outcome(path, name, faults) for name in runs}
   return Sweep(path, baseline, runs, ended, tuple(faults))
 

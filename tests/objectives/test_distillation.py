@@ -20,7 +20,7 @@ from test_objectives import MODEL, T
 from toys import load
 
 from bert_jax import config as config_lib
-from bert_jax import models, step, train
+from bert_jax import models, step
 from bert_jax.convert import from_huggingface
 from bert_jax.evaluate import evaluate
 from bert_jax.objectives.classification import Classification
@@ -281,40 +281,6 @@ def test_a_model_that_learns_a_task_from_a_teacher_is_a_model_of_the_task(
   config = task_config(vocab, tables, DISTILL, f'--config.teacher={tuned}')
   (answer,) = Model(untrained(config, tmp_path / 'run')).classify(['good old river'])
   assert set(answer) == {'0', '1'}
-
-
-LINES = 'corpus.format=lines corpus.eval_share=0.3 data.text_encoding=cp1251 data.train=x.txt'
-TABLE = 'table.labels=b,a table.text_column=body table.eval_share=0.3 data.skip_damaged=true'
-TABLE = f'{TABLE} task.train_examples=7 task.max_length=24'
-FIRST = {  # configs/distill.py:ARGS: (what is set, what of it the teacher has not)
-  'task=table,runlocal': (TABLE, 'model.num_hidden_layers=2 steps=5'),
-  'runlocal': (LINES, 'model.num_hidden_layers=1 steps=5 corpus.rows=single'),
-}
-
-
-@pytest.mark.parametrize('by_hand', [True, False])
-@pytest.mark.parametrize('arg', FIRST)
-def test_a_teacher_that_is_trained_first_reads_the_data_of_its_student(
-  arg, by_hand, tmp_path, monkeypatch
-):
-  """by_hand: on the command line; else in Python, where nothing says what a user has set."""
-  (spec, (along, stays)), trained_first = (f'configs/distill.py:{arg}', FIRST[arg]), []
-  along += ' max_hours=1.5'
-  if by_hand:
-    along += ' data.seq_length=48 tokenizer.do_lower_case=false model.vocab_size=300'
-  given = [f'--config.{x}' for x in f'{along} {stays}'.split()]
-  config = config_lib.load(spec, given)
-  monkeypatch.setattr(train, 'train', lambda *x, student: trained_first.append([*x, student]))
-  set_by_user = config_lib.names_of(given) if by_hand else ()
-  found = train.with_teacher(config, tmp_path / 'run', set_by_user)
-  ((theirs, folder, student),) = trained_first
-  assert folder == found.teacher == f'{tmp_path}/run-teacher' and student == f'{tmp_path}/run'
-  theirs, mine, own = map(config_lib.flatten, (theirs, config, config_lib.load(config.teacher)))
-  same = [name.partition('=')[0] for name in along.split()]
-  assert {name: theirs[name] for name in same} == {name: mine[name] for name in same}
-  kept = [name.partition('=')[0] for name in stays.split()]
-  assert {name: theirs[name] for name in kept} == {name: own[name] for name in kept}
-  config_lib.check(config_lib.nested(theirs))
 
 
 def test_a_released_teacher_teaches_too(vocab, tables, tuned, tmp_path):

@@ -11,7 +11,7 @@ import pytest
 from conftest import fields
 from references import drawn
 from refusal import one_sentence
-from running import lines, same_bits, stopped
+from running import same_bits, stopped
 from test_objectives import MASKING, MODEL, close
 from test_predict_states import exported
 from toys import load
@@ -27,10 +27,9 @@ from bert_jax.objectives.language_model import LanguageModel
 from bert_jax.objectives.losses import label_nats
 from bert_jax.predict import Model, cpu_kernels
 from bert_jax.rows.row_arrays import TOKENS
-from bert_jax.run import setup, tally
 from bert_jax.tasks import TASKS
 from bert_jax.tokenizers.byte_level import byte_tokenizer
-from bert_jax.tools import replay, report
+from bert_jax.tools import report
 from bert_jax.train import train
 from bert_jax.workdir import contents
 
@@ -332,47 +331,6 @@ def test_bits_are_those_of_all_bytes(trained, corpus_file, caplog):
   assert rows.lengths().sum() > 2000 and targets == len(rows.corpus) + len(rows.corpus.sizes)
   bits = metrics['lm'] * targets / np.log(2) / sizes[1]
   assert metrics['bits_per_byte'] == pytest.approx(bits, rel=1e-6)
-
-
-def test_a_run_that_went_back_has_no_memory_of_a_text_that_it_does_not_continue(
-  corpus_file, tmp_path, monkeypatch
-):
-  """After a spike in step 11 the rows of step 9 follow those of step 11, and not those before the
-  checkpoint of step 8, whose memory was saved with it."""
-  prepare, add, seen = setup.prepare, tally.Tally._add, []
-
-  class Enough(Exception):
-    pass
-
-  def prepared(*arguments):
-    run, state = prepare(*arguments)
-    train_step = run.train_step
-
-    def noting(state, *rest):
-      seen.append((int(state.step), int(np.asarray(state.carry['segment_ids']).sum())))
-      if seen[-1][0] == 16:
-        raise Enough
-      return train_step(state, *rest)
-
-    run.train_step = noting
-    return run, state
-
-  def spiking(self, number, out):
-    first = number == 11 and self.spikes.back == (0, 0)
-    return add(self, number, out | {'loss': out['loss'] * (1000 if first else 1)})
-
-  monkeypatch.setattr(setup, 'prepare', prepared)
-  monkeypatch.setattr(tally.Tally, '_add', spiking)
-  monkeypatch.setattr(replay, 'first_not_finite', lambda *_: '')
-  spikes = 'spikes.window=4 spikes.zscore=50 spikes.rollback=4 checkpoint.every=7'
-  with pytest.raises(Enough):
-    train(small(corpus_file, LEARNS, spikes), tmp_path / 'run')
-  (before, then) = (memory for number, memory in seen if number == 8)
-  assert before > 0 and then == 0
-  assert [memory > 0 for number, memory in seen if number == 9] == [True, True]
-  # Replayed alone, the step after that has the same loss.
-  (line,) = [x for x in lines(tmp_path / 'run', 'train') if x['step'] == 10]
-  assert replay.replay(tmp_path / 'run', 10)['loss'] == pytest.approx(line['loss'], rel=1e-5)
 
 
 def test_what_it_writes_is_what_it_finds_likeliest(model):

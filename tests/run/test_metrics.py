@@ -17,8 +17,7 @@ from conftest import ROOT
 from bert_jax import metrics, sharding
 from bert_jax.config import load, timeline_of
 from bert_jax.metrics import Level, LossLevel, Mean
-from bert_jax.run import log as training_log
-from bert_jax.run import progress, session, setup, speed, stopping, tally
+from bert_jax.run import metrics_log, progress, session, setup, speed, stopping
 from bert_jax.run.inputs import Inputs
 from bert_jax.run.trackers import TensorBoard
 
@@ -101,9 +100,9 @@ def test_waiting_for_other_processes_is_waiting_for_devices(monkeypatch):
   never = SimpleNamespace(due=lambda step: False)
   at = SimpleNamespace(watch=watch, logger=never, evaluator=never)
   at.saver = SimpleNamespace(due=lambda step, wish: step == 4 and wish == stopping.Wish.SAVE)
-  at.tally = SimpleNamespace(settle=lambda due: settled.append(due) or after(0.5, 7))
+  at.tally = SimpleNamespace(settle=lambda now: settled.append(now) or after(0.5, 7))
   at.run = SimpleNamespace(clock=SimpleNamespace(blocked=1.0))
-  assert session.Session.settle(at, 4) == (stopping.Wish.SAVE, 7)
+  assert session.Session.settle(at, 4) == stopping.Wish.SAVE
   assert at.run.clock.blocked == 4.5 and settled == [True]
 
 
@@ -121,78 +120,54 @@ def test_a_short_run_has_lines_enough_for_a_curve(steps, every, expected):
   assert load('configs/finetune.py').log.every == 0
 
 
-@pytest.mark.parametrize(
-  ('changes', 'said'),
-  [
-    ({}, ''),
-    ({'data_wait': 0.019, 'save_seconds': 1.5}, ''),
-    ({'data_wait': 0.025}, '  waits 2% of the time for data'),
-    ({'data_wait': 0.4, 'data_wait_process': 2}, '  waits 35% of the time for data (process 2)'),
-    (
-      {'step_seconds': 3.0, 'data_wait': 0.4, 'data_seconds': 2.0, 'save_seconds': 86.0},
-      '  waits 2% of the time for data  waits 86% of the time for saves',
-    ),
-    ({'save_seconds': 21.0}, '  waits 21% of the time for saves'),
-    ({'slow_process': 3}, '  all wait for a slow one (process 3)'),
-  ],
-)
-def test_a_line_says_where_a_run_stands_and_what_it_waits_for(changes, said, monkeypatch):
-  """Step 3 of 500 of 32 rows each, of which an epoch has 40 that hold the text thrice; 64 rows were
-  left out, going back. Of 80 seconds 70 were steps: of what these waited it is 7/8."""
-  source = type('Rows', (), {'baselines': {}, 'cuts': 3, '__len__': lambda self: 40})()
-  batches = SimpleNamespace(source=source)
-  config = load('configs/pretrain.py:runlocal')
-  clock = SimpleNamespace(read=lambda tokens: SPEED | changes, done=2.5, before={'a': 20, 'b': 5})
-  inputs = SimpleNamespace(batches=batches, config=config, steps=500, log_every=3)
-  inputs.objective = SimpleNamespace(loss_weights={'mlm': 1.0, 'nsp': 1.0})
-  inputs.timeline, inputs.passes = timeline_of(config), lambda rows: Inputs.passes(inputs, rows)
-  counted = tally.Tally(seen={'seen_tokens': 5_123_000.0}, skipped=64, inputs=inputs)
-  run = SimpleNamespace(inputs=inputs, rates=[0.0] * 500, tally=counted, clock=clock)
-  shown, written = [], []
+def logger_of(spec, losses, tally, steps_since=3):
+  """(a Logger of a run of 500 steps, what it writes): 40 rows hold the text thrice."""
+  source = type('Rows', (), {'baselines': {'mlm': LossLevel(3.5, 'unigram')}, 'cuts': 3})()
+  source.__class__.__len__ = lambda self: 40
+  config, written = load(f'configs/{spec}.py:runlocal'), []
+  clock = SimpleNamespace(
+    read=lambda tokens: SPEED | {'data_wait_process': 2},
+    steps=steps_since, done=2.5, before={'a': 20, 'b': 5},
+  )  # fmt: skip
+  inputs = SimpleNamespace(config=config, steps=500, log_every=3, timeline=timeline_of(config))
+  inputs.batches = SimpleNamespace(source=source)
+  inputs.objective = SimpleNamespace(derived_metrics=lambda _: {}, loss_weights=losses)
+  inputs.passes = lambda rows: Inputs.passes(inputs, rows)
+  run = SimpleNamespace(inputs=inputs, rates=[0.0] * 500, tally=tally(inputs), clock=clock)
+  writer = SimpleNamespace(write=lambda *line: written.append(line))
+  return metrics_log.Logger(run, writer, progress.Progress(500, 0)), written
+
+
+def test_a_line_says_where_a_run_stands_and_what_it_waits_for(monkeypatch):
+  """Step 3 of 500, each of 32 rows."""
+  said = []
+  logger, written = logger_of(
+    'pretrain', {'mlm': 1.0}, lambda x: metrics_log.Tally(x, seen={'seen_tokens': 5_123_000.0})
+  )
   monkeypatch.setattr(speed.time, 'strftime', lambda form: f'<{form}>')
-  display = progress.Progress(500, 0)
-  monkeypatch.setattr(progress.log, 'info', written.append)
-  writer = SimpleNamespace(write=lambda *line: shown.append(line))
-  logger = training_log.Logger(run, writer, display)
+  monkeypatch.setattr(progress.log, 'info', said.append)
   for step in (1, 2, 3):
     logger.maybe(step)
-  (line,) = written
-  pace = '5.12 M tokens  12.00 passes  1,234 tokens/s  MFU 25.1%  goodput 88%'
+  pace = 'tokens/s=1,234  MFU=25.1%  goodput=88%  data_wait=0%  data_wait_process=2'
   # 497 full batches of 10 seconds each, evaluations and saves included.
-  assert line == f'<%H:%M:%S>  step 3/500    {pace}{said}  ETA 1:22:50'
-  assert shown[0][:2] == (3, 'train') and shown[0][2].items() >= (SPEED | changes).items()
+  rest = f'tokens=5,123,000  passes=7.20  {pace}  ETA=1:22:50'
+  assert said == [f'<%H:%M:%S>  step 3/500    {rest}']
+  assert written[0][:2] == (3, 'train') and written[0][2].items() >= SPEED.items()
 
 
-@pytest.mark.parametrize('steps, said', [(3, '(means of 3, not 7 steps) '), (4, ''), (7, '')])
 @pytest.mark.parametrize(
-  'spec, weights, losses',
+  'spec, weights, shown',
   [
     ('pretrain', {'mlm': 1.0, 'nsp': 1.0}, 'loss 2.5  mlm 2.75 (0.75 below unigram)'),
-    ('pretrain', {'mlm': 1.0}, 'mlm 2.75 (0.75 below unigram)'),  # it is the loss
-    ('pretrain', {'mlm': 0.5}, 'mlm 2.75 (0.75 below unigram)'),  # half of it is
+    ('pretrain', {'mlm': 0.5}, 'mlm 2.75 (0.75 below unigram)'),  # half of it is the loss
     ('finetune', {'mlm': 1.0}, 'mlm 2.75'),  # these rows are not all that the baseline is of
   ],
 )
-def test_a_line_of_few_steps_says_so_and_each_loss_once(steps, said, spec, weights, losses):
-  """The last line of a run is noisier than those before it, and would look like a setback."""
-  levels = {'mlm': LossLevel(3.5, 'unigram')}
-  source = type('Rows', (), {'baselines': levels, '__len__': lambda self: 40})()
-  config = load(f'configs/{spec}.py:runlocal')
-  inputs = SimpleNamespace(batches=SimpleNamespace(source=source))
-  inputs.config, inputs.steps, inputs.log_every = config, 500, 7
-  inputs.timeline = timeline_of(config)
-  inputs.objective = SimpleNamespace(derived_metrics=lambda _: {}, loss_weights=weights)
-  inputs.passes = lambda rows: Inputs.passes(inputs, rows)
-  window = {'loss': Mean(2.5 * steps, float(steps)), 'tokens': Mean(90.0, 100.0)}
-  window['mlm'] = Mean(11.0, 4.0)
-  tallied = tally.Tally(seen={'seen_tokens': 3112.0}, inputs=inputs, window=window)
-  clock = SimpleNamespace(read=lambda tokens: SPEED, steps=steps)
-  run = SimpleNamespace(inputs=inputs, rates=[0.0] * 500, tally=tallied, clock=clock)
-  bar, written = SimpleNamespace(is_bar=True), []
-  writer = SimpleNamespace(write=lambda *line: written.append(line[-1]))
-  logger = training_log.Logger(run, writer, bar)
-  assert logger._line(500).startswith(f'{said}{losses}  3,112 tokens  ')
-  assert written[0]['loss'] == 2.5 and written[0]['mlm'] == 2.75
+def test_a_line_has_each_loss_once(spec, weights, shown):
+  window = {'loss': Mean(17.5, 7.0), 'tokens': Mean(90.0, 100.0), 'mlm': Mean(11.0, 4.0)}
+  logger, written = logger_of(spec, weights, lambda x: metrics_log.Tally(x, window=window))
+  assert logger._line(500).startswith(f'{shown}  tokens=0  ')
+  assert written[0][2]['loss'] == 2.5 and written[0][2]['fill'] == 0.9
 
 
 def test_lines_are_utf8_in_every_locale(tmp_path):
@@ -210,12 +185,12 @@ def test_a_loss_is_told_from_a_score_by_its_baseline_not_by_its_name():
   values = metrics.values(terms, baselines)
   assert values == {'accuracy': 3.0, 'hits': 0.3, 'nats': 1.6, 'accuracy_below_unigram': 1.5}
   said = 'accuracy 3 (1.50 below unigram)  hits 0.3 (prior 0.25)  nats 1.6'
-  assert training_log.health(values, baselines) == said
-  at = [training_log.health({'hits': x}, {'hits': LossLevel(0.25, 'mean')}) for x in (0.246, 0.256)]
-  assert at == ['hits 0.246 (at mean)', 'hits 0.256 (0.01 ABOVE mean)']
+  assert metrics_log.health(values, baselines) == said
+  above = metrics_log.health({'hits': 0.256}, {'hits': LossLevel(0.25, 'mean')})
+  assert above == 'hits 0.256 (0.01 ABOVE mean)'
   # What an evaluation counts itself stands beside its score, and that it collapsed at the end.
   own = {'replaced_accuracy': 0.87, 'replaced_accuracy_majority': 0.85, 'constant': 1.0}
-  assert training_log.health(own, {}) == (
+  assert metrics_log.health(own, {}) == (
     'replaced_accuracy 0.87 (majority 0.85)  one answer for all'
   )
   assert metrics.own_levels(own) == {'replaced_accuracy': Level(0.85, 'majority')}

@@ -1,6 +1,5 @@
 """What goes wrong while nobody looks: stops, clocks, numbers that are not finite, spikes."""
 
-import contextlib
 import dataclasses
 import json
 import math
@@ -17,22 +16,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import toys
-from conftest import ROOT, small_pretrain
+from conftest import ROOT, fields, small_pretrain
 from references import drawn
-from refusal import refused
 from running import bytes_of, lines, same_bits, saved
-from test_train import kept_by
 
 from bert_jax import config as config_lib
 from bert_jax import sharding, step
 from bert_jax.command_line import command_line
 from bert_jax.errors import InputError
 from bert_jax.rows.batches import Batches
-from bert_jax.run import speed, spikes, stopping, tally
+from bert_jax.run import metrics_log, session, speed, stopping
 from bert_jax.run.inputs import read_inputs
 from bert_jax.tools import replay
 from bert_jax.train import train
-from bert_jax.workdir import checkpoint, contents
+from bert_jax.workdir import contents
 
 pytestmark = pytest.mark.usefixtures('steps_once')
 
@@ -130,15 +127,15 @@ def test_a_closed_terminal_saves_unless_nohup_has_it_ignored():
 
 def poisoned(monkeypatch, *places):
   """The batches at these places make the loss NaN: the weights of their pairs are NaN."""
-  at = Batches.at
+  get = Batches.__getitem__
 
-  def getting(self, step, skipped=0):
-    batch = at(self, step, skipped)
-    if self.shuffled and step + skipped // self.batch_size in places:
+  def getting(self, step):
+    batch = get(self, step)
+    if self.shuffled and step in places:
       batch = batch | {'weights': batch['weights'] * math.nan}
     return batch
 
-  monkeypatch.setattr(Batches, 'at', getting)
+  monkeypatch.setattr(Batches, '__getitem__', getting)
 
 
 def one_device():
@@ -201,7 +198,7 @@ def test_replay_runs_a_step_alone(corpus_file, tmp_path, monkeypatch):
     with pytest.raises(InputError, match=f'--step is {at}'):
       replay.replay(workdir, at)
   text.write_text(text.read_text().replace('river', 'forest'))
-  with pytest.raises(InputError, match='the training data is not what it was, or'):
+  with pytest.raises(InputError, match='the training data is not what it was at'):
     replay.replay(workdir, 14)
 
 
@@ -247,89 +244,26 @@ def test_rows_of_a_batch_are_named_as_they_are_read(pretrained):
 
 # ---- spikes --------------------------------------------------------------------------------------
 
-SPIKES = 'spikes.window=4 spikes.zscore=50 spikes.rollback=4 eval.every=4 log.every=1'
 
-
-def spiking(monkeypatch, *places):
-  """The batches at these places have a loss that is a thousand times as high."""
-  at, add, read = Batches.at, tally.Tally._add, []
-
-  def getting(self, step, skipped=0):
-    if self.shuffled:
-      read.append(step + skipped // self.batch_size)
-    return at(self, step, skipped)
-
-  def adding(self, number, out):
-    if number - 1 + self.skipped // self.inputs.batches.batch_size in places:
-      out = out | {'loss': out['loss'] * 1000}
-    return add(self, number, out)
-
-  monkeypatch.setattr(Batches, 'at', getting)
-  monkeypatch.setattr(tally.Tally, '_add', adding)
-  return read
-
-
-def test_a_run_goes_back_past_the_data_of_a_spike(corpus_file, tmp_path, monkeypatch):
-  read = spiking(monkeypatch, 10, 13)
-  config = small_pretrain(corpus_file, SPIKES)
-  whole, _ = train(config, tmp_path / 'whole')
-  # Step 11 has a spike, so steps 9, 10, ... get batches 11, 12, ...; of these, 13 has one again.
-  assert read[:11] == list(range(11)) and int(whole.step) == 20
-  # They are made ahead of the steps, so some of them before the run goes back.
-  assert sorted(read[-12:]) == list(range(14, 26))
-  logged = lines(tmp_path / 'whole', 'train')
-  assert logged[-1]['rollbacks'] == logged[-1]['loss_spikes'] == 2
-  assert [x['step'] for x in logged] == list(range(1, 21))
-  again = replay.replay(tmp_path / 'whole', 9)  # of a time when it went back
-  assert again['loss'] == pytest.approx(logged[8]['loss'], rel=1e-5)
-  last = tally.Tally.from_meta(checkpoint.newest_meta(tmp_path / 'whole'), config.batch_size)
-  rows = [last.skipped_after(step) for step in (0, 7, 8, 19)]
-  assert rows == [0, 0, 6 * config.batch_size, 6 * config.batch_size]
-
-
-def test_steps_that_were_skipped_and_undone_do_not_count():
-  timeline = SimpleNamespace(rows_before=lambda step: 4 * step)
-  inputs = SimpleNamespace(config=SimpleNamespace(batch_size=4), timeline=timeline)
-  counted = tally.Tally(events={'skipped_steps': 3, 'loss_spikes': 2}, inputs=inputs)
-  counted.go_back(8, 11, {'tally': {'events': {'skipped_steps': 1}}})
-  assert (counted.skipped, counted.moves) == (12, [[8, 12]])
-  assert counted.events == {'skipped_steps': 1, 'loss_spikes': 2, 'rollbacks': 1}
-
-
-def test_metrics_are_counted_once_the_next_step_runs_and_up_to_a_spike():
+def test_metrics_are_counted_once_the_next_step_runs_and_spikes_by_the_losses_before():
   """A loss of just zscore deviations above the mean is none; where fields change, the losses before
   are forgotten."""
-  settings = SimpleNamespace(window=2, zscore=2.0, rollback=4)
-  saved = []  # the checkpoint of step 4 is being written, until somebody waits
-  checkpoints = SimpleNamespace(wait=lambda: saved.append(4), steps=lambda: saved)
-  inputs = SimpleNamespace(timeline=SimpleNamespace(jumps=lambda: {0, 2}))
-  run = tally.Tally(inputs=inputs, spikes=spikes.Spikes(settings, checkpoints, {}))
-  settled = []
+  config = config_lib.load(
+    'configs/pretrain.py:runlocal', fields('spikes.window=2 spikes.zscore=2.0')
+  )
+  inputs = SimpleNamespace(config=config, timeline=SimpleNamespace(jumps=lambda: {0, 2}))
+  run, settled = metrics_log.Tally(inputs), []
   for k, loss in enumerate((2.0, 2.0, 9.0, 11.0, 12.0, 13.0, 7.0), 1):
     run.take(k, {'loss': loss, 'grad_norm': 1.0, 'seen': {'seen_tokens': 10.0**k}})
-    settled.append((run.settle(k == 3), sorted(run.pending), run.seen.get('seen_tokens', 0)))
+    run.settle(k == 3)
+    settled.append((sorted(run.pending), run.seen.get('seen_tokens', 0)))
   counted = [0, 10, 1110, 1110, 11110, 111110, 1111110]
-  assert settled[:6] == [(0, [] if k == 3 else [k], counted[k - 1]) for k in range(1, 7)]
-  assert settled[6] == (6, [], counted[6]) and run.events == {'loss_spikes': 1}
+  assert settled == [([] if k == 3 else [k], counted[k - 1]) for k in range(1, 8)]
+  assert run.events == {'loss_spikes': 1} and run.losses == [12, 13]
   assert (run.window['loss'].total, run.window['loss'].weight) == (49, 6)
-  assert spikes.Spikes(settings, checkpoints, {'tally': run.to_meta()}).losses == [12, 13]
-  assert run.spikes.target(5) == 4 and run.spikes.target(4) == run.spikes.target(9) == 0
-
-
-def test_a_run_goes_back_to_a_checkpoint_five_times_and_no_more():
-  judge = spikes.Spikes(SimpleNamespace(window=3, zscore=2.0, rollback=4), None, {})
-  for place in (8, 4, 8):  # another checkpoint is another count
-    for _ in range(5):
-      judge.go_back(place, {'tally': {'losses': [2.5, 3.0]}})
-    assert judge.to_meta() == {'losses': [2.5, 3.0], 'back': [place, 5]}
-  with refused('a spike again, after the run went back to step 8 5 times; lower optimizer'):
-    judge.go_back(8, {})
-
-
-def test_the_checkpoint_to_go_back_to_stays(tmp_path):
-  settings = kept_by(best_metric='')
-  with contextlib.closing(checkpoint.Checkpoints(tmp_path, settings, rollback=10)) as checkpoints:
-    assert checkpoints.kept([10, 20, 25, 27]) == {20, 27}
+  meta = {'step': 6, 'seen': run.seen, 'tally': run.to_meta()}
+  again = metrics_log.Tally.from_meta(json.loads(json.dumps(meta)), inputs)
+  assert again.to_meta() == run.to_meta() and (again.step, again.seen) == (6, run.seen)
 
 
 # ---- speed ---------------------------------------------------------------------------------------
@@ -347,6 +281,18 @@ def test_mfu_is_left_out_where_it_is_not_known(platform, peak, mfu, monkeypatch)
   monkeypatch.setattr(speed.time, 'perf_counter', lambda: clock.started + 2)
   clock.steps = clock.batches = 1
   assert clock.read(10).get('mfu') == mfu
+
+
+def test_the_speed_counts_the_rows_that_a_step_has(monkeypatch):
+  """Of two steps with a half and a quarter of their rows, three quarters of a full batch."""
+  monkeypatch.setattr(speed, 'peak_flops', lambda: 1e9)
+  timeline = SimpleNamespace(rows_at=lambda step: (4, 2)[step])
+  inputs = SimpleNamespace(timeline=timeline, config=SimpleNamespace(batch_size=8))
+  clock, ahead = speed.Clock(1e6), SimpleNamespace(take=lambda step: ({}, 0.25))
+  at = SimpleNamespace(run=SimpleNamespace(inputs=inputs, clock=clock), ahead=ahead)
+  for number in (0, 1):
+    session.Session.batch(at, number)
+  assert (clock.batches, clock.steps, clock.waited) == (0.75, 2, 0.5)
 
 
 # ---- a mistake -----------------------------------------------------------------------------------

@@ -278,7 +278,7 @@ def test_what_not_all_processes_see_is_one_sentence(tmp_path, monkeypatch):
   events = []  # the config is looked for when process 0 has written it
   monkeypatch.setattr(setup.contents, 'claim', lambda *_, **__: events.append('written'))
   monkeypatch.setattr(hosts, 'wait', events.append)
-  inputs = SimpleNamespace(config=None, workdir=tmp_path / 'W', in_workdir=True)
+  inputs = SimpleNamespace(config=None, workdir=tmp_path / 'W', in_workdir=True, asked={})
   for look, name in (
     (lambda: hosts.exists(tmp_path / 'missing'), 'missing'),
     (lambda: checkpoint.newest_meta(tmp_path / 'W'), 'checkpoints'),

@@ -19,7 +19,7 @@ import pytest
 import toys
 from conftest import PEAK, fields, small_pretrain
 from ml_collections import ConfigDict
-from refusal import one_sentence
+from refusal import refused
 from running import (
   bytes_of,
   edit,
@@ -41,7 +41,6 @@ from bert_jax.rows.batches import Batches
 from bert_jax.run import evaluation, initialization, setup, warm_start
 from bert_jax.run.inputs import read_inputs
 from bert_jax.step import Program, State
-from bert_jax.tasks import TASKS
 from bert_jax.tasks.labelled import Scored
 from bert_jax.train import main, train
 from bert_jax.workdir import checkpoint, contents, manifest, records, trained
@@ -147,21 +146,6 @@ def test_best_latest_and_every_are_kept_also_after_a_resume(tmp_path):
   assert steps == [[8, 16, 20, 24], [8, 16, 26, 27], [16, 28, 29, 30]]
 
 
-def abstract_state(config, workdir):
-  """The shapes of a run's State on one device."""
-  objective = TASKS['mlm_nsp'].objective(config, tokenizers.load_folder(workdir))
-
-  def make():
-    params = objective.init(jax.random.key(0))
-    optimizer = optim.make_optimizer(config.optimizer, config.steps, params)
-    return State(jax.numpy.zeros([], int), params, optimizer.init(params), {})
-
-  one = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-  return jax.tree.map(
-    lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=one), jax.eval_shape(make)
-  )
-
-
 def kept_by(**changes):
   """The `checkpoint` block of a config, the best by `score` being kept."""
   known = dict(keep_latest=1, keep_every=0, best_metric='score', best_mode='max')
@@ -233,7 +217,7 @@ def test_every_point_of_a_curve_is_of_the_same_rows(
   config, batches = small_pretrain(corpus_file, 'eval.batches=2'), []
   with monkeypatch.context() as patch:
     run = evaluation.one_pass
-    patch.setattr(evaluation, 'one_pass', lambda *x: batches.append(x[3]) or run(*x))
+    patch.setattr(evaluation, 'one_pass', lambda *x, **k: batches.append(x[3]) or run(*x, **k))
     state, results = train(config, tmp_path / 'run')
   same_bits(state, pretrained[1])
   assert results == pretrained[2] and len(batches[0]) > 2  # of the run that reads all each time
@@ -366,36 +350,12 @@ def test_a_run_stops_when_its_metric_gets_no_better(corpus_file, tmp_path, caplo
       trained.load(tmp_path / 'run', 'best')
 
 
-def test_moments_of_frozen_parameters_are_read_and_dropped_or_zero(pretrained, tmp_path):
-  """Checkpoints of older versions hold them; a parameter that was frozen starts from zeros."""
-  workdir = pretrained[0]
-  config = contents.read_config(workdir)
-  frozen = c.override(config, ['--config.optimizer.freeze=^encoder'])
-  full, some = (abstract_state(x, workdir) for x in (config, frozen))
-  with contextlib.closing(checkpoint.Checkpoints(workdir)) as checkpoints:
-    state, meta = checkpoints.restore(some)
-  for part in manifest.PARTS:
-    manifest.compare(meta, part, manifest.flat(getattr(some, part)))
-  same_bits(state.params, pretrained[1].params)
-  moments = manifest.flat(state.opt_state)
-  assert not [name for name in moments if 'encoder' in name] and '2.mu.mlm.bias' in moments
-  same_bits(moments, {k: manifest.flat(pretrained[1].opt_state)[k] for k in moments})
-  again = checkpoint.Checkpoints(tmp_path / 'run', config.checkpoint)
-  with contextlib.closing(again) as checkpoints:
-    checkpoints.save(state, {}, {})
-    checkpoints.wait()
-    back, _ = checkpoints.restore(full)
-  for name, x in manifest.flat(back.opt_state).items():
-    np.testing.assert_array_equal(x, moments.get(name, np.zeros_like(x)))
-  same_bits(back.params, state.params)
-
-
 # ---- mistakes ------------------------------------------------------------------------------------
 
 
 def test_another_configs_workdir_is_refused_and_left_alone(corpus_file, workdir):
   before = bytes_of(workdir)
-  with pytest.raises(InputError, match=r'another config \(seed: 0 -> 1\); use another folder'):
+  with pytest.raises(InputError, match=r'another config \(seed: 0 -> 1\); give the values'):
     train(small_pretrain(corpus_file, 'seed=1'), workdir)
   assert bytes_of(workdir) == before
 
@@ -416,7 +376,7 @@ def test_other_data_under_the_same_name_is_refused(corpus_file, workdir, tmp_pat
     del saved['seal']
 
   edit(workdir / 'config.json', change)
-  said = 'training data is not what it was, or not read as it was by an earlier'
+  said = 'the training data is not what it was at checkpoint 20'
   with pytest.raises(InputError, match=said):
     train(small_pretrain(corpus_file, f'steps=40 data.train={text}'), workdir)
 
@@ -550,33 +510,33 @@ def small_finetune(labelled, *overrides):
   'several, cells, labels, weights',
   [
     ('false', 'a,-,spam ', ('-', 'a', 'spam '), (1.0, 2.0, 0.666667)),
-    ('false', '1,2,-1,0', ('-1', '0', '1', '2'), (0.833333, 0.625, 2.5, 1.25)),
     ('true', 'a;b,c;d', ('a;b', 'c;d'), (1.5, 0.75)),
   ],
 )
-def test_a_run_goes_on_with_the_labels_that_it_read_then(tmp_path, several, cells, labels, weights):
-  """In the same data, and with their balanced weights; a later version reads other labels there."""
+def test_a_run_goes_on_with_what_its_data_filled_in(tmp_path, several, cells, labels, weights):
+  """Labels, their weights and the prior stay, whatever the same data would give now; what the
+  command says otherwise is named."""
   rows = [f'a text\t{cell}\n' for i, cell in enumerate(cells.split(',')) for _ in range(1 + i)]
   (tmp_path / 'train.tsv').write_text('sentence\tlabel\n' + ''.join(rows))
   given = f'data.eval= table.multi_label={several} table.class_weights=balanced'
-  config = small_finetune(tmp_path, given)
+  config, workdir = small_finetune(tmp_path, given), tmp_path / 'W'
   begun, weights = c.override(config, []), tuple(zip(labels, weights))
   with begun.ignore_type():
     begun.table.labels, begun.table.class_weights = labels, weights
     begun.table.prior = (0.2, 0.3, 0.5)
-  contents.claim(tmp_path / 'W', begun)
-  fresh = initialization.resolved(config, tmp_path).table
-  assert fresh.labels != labels and fresh.prior == ('data',)
-  table = initialization.resolved(config, tmp_path / 'W').table
-  assert (table.labels, table.class_weights, table.label_separator) == (labels, weights, '')
-  assert table.prior == (0.2, 0.3, 0.5)
-  # With them a regression could not be: that it is one now is what is said.
-  other = c.override(
-    small_finetune(tmp_path, 'data.eval='),
-    ['--config.table.regression', '--config.table.multi_label=false'],
-  )
-  with pytest.raises(InputError, match='holds a run with another config'):
-    contents.check(tmp_path / 'W', initialization.resolved(other, tmp_path / 'W'))
+  contents.claim(workdir, begun, initialization.asked_for(config, begun))
+
+  def follows(command, workdir):
+    return initialization.config_of(initialization.Start(), command, workdir)
+
+  for command in (config, begun):
+    assert c.flatten(follows(command, workdir)) == c.flatten(begun)
+  assert follows(config, tmp_path / 'new').table != begun.table
+  for change in ('table.labels=e,f', 'table.pooling=mean', 'optimizer.warmup=1'):
+    with refused(f'holds a run with another config .*{change.partition("=")[0]}'):
+      follows(small_finetune(tmp_path, given, change), workdir)
+  longer = follows(small_finetune(tmp_path, given, 'steps=7'), workdir)
+  assert longer.steps == 7 and longer.table == begun.table
 
 
 @pytest.fixture(scope='module')
@@ -600,34 +560,6 @@ def test_fine_tuning_takes_sizes_vocabulary_and_weights(finetuned, pretrained):
   assert metrics2 == metrics
 
 
-def test_a_teacher_that_a_config_file_describes_is_trained_first(labelled, tmp_path, monkeypatch):
-  """On the same data, in a folder of its own, which the run then names."""
-  trained = []
-  module = sys.modules[train.__module__]
-  names = 'config', 'workdir', 'set_by_user', ('student', str, '')
-  monkeypatch.setattr(module, 'read_inputs', dataclasses.make_dataclass('Inputs', names))
-  given = lambda inputs, _: trained.append(dataclasses.astuple(inputs))
-  monkeypatch.setattr(module, 'train_on', given)
-  data = f'data.train={labelled}/train.tsv data.eval={labelled}/dev.tsv'
-  train(c.load('configs/distill.py:task=docs,runlocal', fields(data)), f'{tmp_path}/W/')
-  (theirs, folder, _, student), (ours, own, _, none) = trained
-  assert (student, none) == (f'{tmp_path}/W', '')
-  assert [str(x) for x in (folder, own)] == [f'{tmp_path}/W-teacher', f'{tmp_path}/W']
-  assert ours.teacher == f'{tmp_path}/W-teacher' and theirs.teacher == ''
-  assert theirs.data.train == ours.data.train == f'{labelled}/train.tsv'
-  assert (theirs.objective, ours.distillation.every_layer) == ('classification', 2)
-  contents.claim(tmp_path / 'W', ours)  # what has begun takes the teacher that is there
-  del trained[:]
-  with one_sentence('W-teacher, the teacher of this run, is not there; bring it back'):
-    train(c.load('configs/distill.py:task=docs,runlocal', fields(data)), f'{tmp_path}/W/')
-  (tmp_path / 'W-teacher').mkdir()
-  train(c.load('configs/distill.py:task=docs,runlocal', fields(data)), f'{tmp_path}/W/')
-  assert [x[0].teacher for x in trained] == [f'{tmp_path}/W-teacher']
-  del trained[:]
-  train(c.load('configs/distill.py:runlocal', ['--config.teacher=T']), tmp_path / 'W')
-  assert len(trained) == 1 and trained[0][0].teacher == 'T'
-
-
 def test_a_head_for_other_labels_starts_new(finetuned, labelled, tmp_path, caplog):
   """Also if there are as many."""
   caplog.set_level('INFO', 'bert_jax')
@@ -642,8 +574,7 @@ def test_a_head_for_other_labels_starts_new(finetuned, labelled, tmp_path, caplo
   assert kernel.shape == other.shape == (32, 2) and not np.allclose(kernel, other)
   for part in ('encoder', 'pooler'):
     same_bits(params[part], finetuned[1].params[part])
-  said = 'taken: encoder, pooler; new: classifier; not used: classifier for other labels'
-  assert said in caplog.text
+  assert 'taken: encoder, pooler; new: classifier; not used: classifier' in caplog.text
 
 
 def test_another_vocabulary_of_the_same_size_is_refused(pretrained, labelled, tmp_path):
@@ -671,17 +602,14 @@ def test_evaluate_repeats_the_last_evaluation_and_reads_another_file(
   (tmp_path / 'wrong.tsv').write_text('\n'.join([header, *wrong, '']))
   result, _ = evaluate.evaluate(finetuned[0], [f'--config.data.eval={tmp_path}/wrong.tsv'])
   assert result['classification_accuracy'] == 0.0
-  assert 'trained on' not in capsys.readouterr().err
-  shutil.copy(labelled / 'train.tsv', copy := tmp_path / 'again.tsv')
-  evaluate.evaluate(finetuned[0], [f'--config.data.eval={copy}'])
-  assert f'{copy}: the run was trained on this' in capsys.readouterr().err
+  assert 'these rows are not those' not in capsys.readouterr().err
 
 
 def test_a_run_without_a_checkpoint_begins_anew(corpus_file, workdir, caplog):
   caplog.set_level('INFO', 'bert_jax')
   shutil.rmtree(workdir / 'checkpoints')  # as if it was killed before the first
   inputs = read_inputs(small_pretrain(corpus_file, '--config.steps=29'), workdir)
-  assert inputs.start.meta is None and not inputs.in_workdir
+  assert inputs.start.kind == initialization.SCRATCH and not inputs.in_workdir
   setup.open_workdir(inputs).close()
   assert f'{workdir} has left no checkpoint: this one begins anew' in caplog.text
-  assert [length['steps'] for length in contents.lengths(workdir)] == [29]  # it has no past
+  assert contents.read_config(workdir).steps == 29

@@ -482,21 +482,3 @@ def test_a_text_that_is_null_is_named_as_such_or_left_out_and_counted(tmp_path, 
   assert len(caplog.records) == 1 and "a.jsonl:2: field 'text' is null" in caplog.text
   (tmp_path / 'b.jsonl').write_text(rows[1])
   assert 'holds no text, only 1 records without one' in fails(tmp_path / 'b.jsonl', skip=True)
-
-
-def test_evaluated_files_that_are_trained_on_are_found_by_path_and_content(tmp_path):
-  for name, text in {'a.tsv': 'x\t1\n', 'b.tsv': 'y\t2\n', 'c/train.tsv': 'z\t3\n'}.items():
-    (tmp_path / name).parent.mkdir(exist_ok=True)
-    (tmp_path / name).write_text(text)
-  (tmp_path / 'c/dev.tsv').write_text('w\t4\n')
-  (tmp_path / 'copy.tsv').write_text('y\t2\n')
-  found = lambda train, evaluated: [
-    str(path.relative_to(tmp_path))
-    for path in files.trained_on(train.replace('~', str(tmp_path)), f'{tmp_path}/{evaluated}')
-  ]
-  assert found('~/[ab].tsv', 'a.tsv') == found('one=~/b.tsv,two=~/a.tsv', 'a.tsv') == ['a.tsv']
-  assert found('~/[ab].tsv', 'copy.tsv') == ['copy.tsv']
-  assert found('~/a.tsv', 'b.tsv') == found('~/c', 'c') == found('~/gone.tsv', 'a.tsv') == []
-  assert found('~/c', 'c/train.tsv') == ['c/train.tsv']
-  for train in ('', 'hf:glue:sst2', 'tfds:imdb'):
-    assert files.trained_on(train, train or f'{tmp_path}/a.tsv') == []

@@ -2,10 +2,12 @@
 what is whole."""
 
 import contextlib
+import dataclasses
 import errno
 import fcntl
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -17,18 +19,27 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from conftest import ROOT, small_pretrain
-from running import begun, edit, files_up_to, flipped, goes_on, lines, without_a_model
+from conftest import ROOT, fields, small_pretrain
+from running import (
+  begun,
+  edit,
+  files_up_to,
+  flipped,
+  goes_on,
+  lines,
+  untrained,
+  without_a_model,
+)
 from test_convert import exported
 
 from bert_jax import config as c
 from bert_jax import evaluate, tokenizers
 from bert_jax.corpus import prepared
 from bert_jax.errors import InputError, farewell
-from bert_jax.files import write_whole
+from bert_jax.files import seal, write_whole
 from bert_jax.run import initialization, session, setup
 from bert_jax.run.inputs import read_inputs
-from bert_jax.run.log import Writer
+from bert_jax.run.metrics_log import Writer
 from bert_jax.tasks.pretraining import task as pretraining
 from bert_jax.text import files
 from bert_jax.tools import convert
@@ -63,6 +74,11 @@ def of_line(trained_line, tmp_path):
   """A copy of its workdir, which may be harmed; BERT is a Line while it is used."""
   with without_a_model():
     yield shutil.copytree(trained_line[0], tmp_path / 'run')
+
+
+def resealed(content, **changes):
+  content = content | changes
+  return content | {'seal': seal(content)}
 
 
 READERS = 'evaluate', 'load', 'convert', 'init_from'
@@ -122,10 +138,6 @@ def test_a_damaged_config_is_written_anew_by_the_same_command(workdir, corpus_fi
   assert (workdir / 'config.json').read_text() == whole
 
 
-def test_settings_of_one_command_are_no_edit(of_line):
-  evaluate.evaluate(of_line, ['--config.batch_size=4', '--config.model.layer_norm_eps=1e-6'])
-
-
 def test_a_converted_workdir_is_sealed_and_evaluated_on_what_is_named(
   released, tmp_path, monkeypatch
 ):
@@ -143,18 +155,11 @@ def test_a_converted_workdir_is_sealed_and_evaluated_on_what_is_named(
     trained.load(tmp_path / 'W')
 
 
-def test_resume_from_wants_steps_above_its_own(pretrained, corpus_file, tmp_path):
-  config = small_pretrain(corpus_file, f'resume_from={pretrained[0]} steps=12')
+@pytest.mark.parametrize('steps', [12, 20])
+def test_resume_from_wants_steps_above_its_own(steps, pretrained, corpus_file, tmp_path):
+  config = small_pretrain(corpus_file, f'resume_from={pretrained[0]} steps={steps}')
   with pytest.raises(InputError, match='is at step 20 already; set steps above 20'):
     train(config, tmp_path / 'new')
-
-
-def test_a_run_that_goes_on_has_the_model_of_its_folder(pretrained, corpus_file, caplog):
-  caplog.set_level('INFO', 'bert_jax')
-  config = small_pretrain(corpus_file, 'init_from=misspelt model.num_hidden_layers=3')
-  adopted = initialization.adopt_model(config, initialization.start_of(config, pretrained[0]))
-  assert adopted.model.num_hidden_layers == 1
-  assert f'the model is of {pretrained[0]}, whatever' in caplog.text
 
 
 def test_resume_from_of_another_model_names_the_field(pretrained, corpus_file, tmp_path):
@@ -163,6 +168,61 @@ def test_resume_from_of_another_model_names_the_field(pretrained, corpus_file, t
   with pytest.raises(InputError, match='resume_from is of another .*model.hidden_size: 32 -> 16'):
     train(config, tmp_path / 'new')
   assert not (tmp_path / 'new').exists()
+
+
+def test_answers_are_called_by_the_last_part_of_a_path(tmp_path):
+  def name(spec):
+    return contents.answers_folder(tmp_path, spec, 7).name
+
+  for spec in ('/home/me/new.csv', 'gs://bucket/new.csv'):
+    assert re.fullmatch('new.csv-[0-9a-f]{8}-7', name(spec))
+  assert name('/home/me/new.csv') != name('/home/you/new.csv')
+  for several in ('en=a/b.tsv,de=a/c.tsv', 'a/*.tsv', 'wiki/{language}.txt', 'tfds:glue/sst2'):
+    plain = re.sub(r'[^\w.=]+', '_', several.removeprefix('tfds:'))
+    assert name(several) == f'{plain.strip("_")}-7'
+  assert len(name('x=y,' * 99)) < 80 and name('') == 'embedded-7'
+
+
+# ---- an evaluation -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+  'change', ['model.num_attention_heads=4', 'model.layer_norm_eps=1e-3', 'objective=electra']
+)
+def test_what_bears_on_weights_is_the_runs(change, workdir):
+  """A value in the command of an evaluation that differs is named."""
+  with pytest.raises(InputError, match=change.partition('=')[0]):
+    evaluate.config_of(workdir, [f'--config.{change}'])
+  same = f'--config.model.hidden_size={contents.read_config(workdir).model.hidden_size}'
+  assert evaluate.config_of(workdir, ['--config.batch_size=4', same]).batch_size == 4
+
+
+def test_rows_that_the_run_does_not_know_are_said(tmp_path, caplog):
+  """A table has grown: its held-out share may hold rows that were trained on. With labels in
+  another order the outputs would mean others."""
+  rows = [f'the {word} is old\t{word}\n' for word in ('river', 'market') for _ in range(20)]
+  data = tmp_path / 'a.tsv'
+  data.write_text('sentence\tlabel\n' + ''.join(f'{n} {row}' for n, row in enumerate(rows)))
+  small = f'data.train={data} data.eval= table.eval_share=0.3 steps=3 model.vocab_size=300'
+  config = c.load('configs/finetune.py:task=table,runlocal', fields(small, 'batch_size=8'))
+  workdir = untrained(config, tmp_path / 'run')
+  inputs = read_inputs(config, tmp_path / 'new')
+  setup.write_facts(dataclasses.replace(inputs, workdir=workdir), {})
+  evaluate.evaluate(workdir)
+  assert 'these rows are not those' not in caplog.text
+  with data.open('a') as file:
+    file.write(''.join(f'{n} more {row}' for n, row in enumerate(rows)))
+  evaluate.evaluate(workdir)
+  assert 'these rows are not those on which the run was evaluated' in caplog.text
+  with pytest.raises(InputError, match='table.labels'):
+    evaluate.evaluate(workdir, ['--config.table.labels=river,market'])
+
+
+def test_a_metric_that_a_set_lacks_has_no_mean():
+  text = evaluate.table({'a': {'f1': 0.5, 'mse': 2.0}, 'b': {'f1': 0.25}})
+  assert [row.split() for row in text.splitlines()] == [
+    ['f1', 'mse'], ['a', '0.5000', '2.0000'], ['b', '0.2500', '-'], ['mean', '0.3750', '-']
+  ]  # fmt: skip
 
 
 # ---- released models -----------------------------------------------------------------------------
@@ -234,12 +294,12 @@ def test_damaged_logs_are_set_aside_and_the_run_goes_on(workdir, corpus_file, ca
     log.write_bytes(rows[0] + damage + b'\n' + b''.join(rows[2:]))
     Writer(workdir, 20).close()
     assert log.read_bytes() == kept and (workdir / f'metrics.jsonl.damaged-{n}').is_file()
-  assert 'line 2: it is set aside as metrics.jsonl.damaged-1' in caplog.text
+  assert 'had 1 damaged lines: it is set aside as metrics.jsonl.damaged-1' in caplog.text
   log.write_bytes(whole[:-5])  # cut by a kill
   facts.write_bytes(b'{"commands": \xff')
   Writer(workdir, 20).close()
   inputs = read_inputs(small_pretrain(corpus_file), workdir)
-  contents.write_facts(workdir, inputs.config, inputs.sources, inputs.mesh, {})
+  setup.write_facts(inputs, {})
   assert not (workdir / 'metrics.jsonl.damaged-5').exists()
   assert log.read_bytes() == b''.join(rows[:-1])
   assert (workdir / 'run.json.damaged-1').is_file()
@@ -494,16 +554,16 @@ def test_the_best_step_is_what_the_newest_good_checkpoint_with_one_says():
   assert found('mlm') == [7] and found('nsp') == []
 
 
-@pytest.mark.parametrize('fields, more', [(1, 0), (3, 0), (4, 1), (6, 3)])
-def test_a_workdir_of_another_config_is_refused_with_three_fields_of_it(pretrained, fields, more):
+@pytest.mark.parametrize('count, more', [(1, 0), (3, 0), (4, 1)])
+def test_a_workdir_of_another_config_is_refused_with_three_fields_of_it(pretrained, count, more):
   config = contents.read_config(pretrained[0])
   changes = 'hidden_size=48 num_attention_heads=3 num_hidden_layers=5 intermediate_size=80'
   changes += ' layer_norm_eps=1e-3 initializer_range=0.5'
-  other = c.override(config, [f'--config.model.{x}' for x in changes.split()[:fields]])
+  other = c.override(config, [f'--config.model.{x}' for x in changes.split()[:count]])
   with pytest.raises(InputError) as error:
-    contents.check(pretrained[0], other)
+    initialization.as_begun(other, pretrained[0])
   said = str(error.value)
-  assert said.count('model.') == min(fields, 3) and (f'and {more} more' in said) == bool(more)
+  assert said.count('model.') == min(count, 3) and (f'and {more} more' in said) == bool(more)
 
 
 def test_a_damaged_checkpoint_is_put_aside_by_the_run_that_writes_there_alone(workdir, monkeypatch):
@@ -581,8 +641,8 @@ def test_a_run_goes_on_to_more_steps_elsewhere(of_line, corpus_file, caplog):
   """On other devices, by other code; its records say so."""
   caplog.set_level('INFO', 'bert_jax')
   facts = json.loads((of_line / 'run.json').read_text())
-  assert 'earlier' not in facts
-  edit(of_line / 'run.json', lambda facts: facts | {'python': '3.9.1', 'devices': '8 x TPU v3'})
+  assert facts['earlier'] == []
+  edit(of_line / 'run.json', lambda x: resealed(x, python='3.9.1', devices='8 x TPU v3'))
   (of_line / 'code.diff').write_text('of another day')
   longer = small_pretrain(corpus_file, 'steps=22')
   state, _ = train(longer, of_line)
@@ -593,7 +653,8 @@ def test_a_run_goes_on_to_more_steps_elsewhere(of_line, corpus_file, caplog):
   for which in (20, 22):  # of both lengths
     assert trained.load(of_line, which).step == which
   again = json.loads((of_line / 'run.json').read_text())
-  assert again['earlier'] == [{'python': '3.9.1', 'devices': '8 x TPU v3', 'commands': 1}]
+  was = {'python': '3.9.1', 'devices': '8 x TPU v3', 'steps': 20}
+  assert again['earlier'] == [was | {'commands': 1}] and again['steps'] == 22
   assert again['python'] == facts['python'] and len(again['commands']) == 2
   changes, path = provenance.code_changes(), of_line / 'code.diff'
   assert path.read_text() == changes if changes else not path.exists()

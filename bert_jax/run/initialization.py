@@ -209,7 +209,7 @@ def _adopt_pooling(config, field, folder):
     pooling = vectors.read(folder).pooling
   else:
     meta = checkpoint.newest_meta(folder) or {}
-    pooling = trained.vector_of(folder, contents.read_config(folder), meta).pooling
+    pooling = trained.vector_of(contents.read_config(folder), meta).pooling
   usual = config_lib.ALL[field].default
   if pooling and config_lib.flatten(config)[field] == usual != pooling:
     log.info('%s is %s, as in %s', field, pooling, teaching.source_of(config))

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import os
 from collections.abc import Collection
 from typing import Any
 
@@ -11,6 +12,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
 from bert_jax import files, sharding
+from bert_jax.corpus import prepared
 from bert_jax.errors import InputError, log
 from bert_jax.files import Path
 from bert_jax.metrics import LossLevel
@@ -19,6 +21,7 @@ from bert_jax.run import initialization, profiling, teacher, trackers
 from bert_jax.step import Program
 from bert_jax.tasks import TASKS, teaching
 from bert_jax.tasks.labelled import DEFAULTS
+from bert_jax.text.files import parts
 from bert_jax.timeline import RATE, Timeline
 from bert_jax.tokenizers import run_tokenizer
 from bert_jax.workdir import checkpoint, contents, manifest
@@ -84,6 +87,7 @@ def read_inputs(given: ConfigDict, workdir: Path, set_by_user: Collection[str] =
   checkpoint.check_processes(workdir)
   if workdir.exists() and not workdir.is_dir():
     raise InputError(f'{workdir} is a file; a workdir is a folder, new or of the same run.')
+  check_place(given, workdir)
   start = initialization.start_of(given, workdir)
   config = initialization.config_of(start, given, workdir, set_by_user)
   task = TASKS[config.objective]
@@ -139,6 +143,22 @@ def read_inputs(given: ConfigDict, workdir: Path, set_by_user: Collection[str] =
     inputs.asked = contents.read_asked(workdir)
   _tell_of_length(inputs)
   return inputs
+
+
+def check_place(config: ConfigDict, workdir: Path) -> None:
+  """InputError if a workdir lies in a folder of data, whose files would be others once it runs."""
+  here = os.path.abspath(workdir)
+  for split in ('train', 'eval'):
+    spec = config.data[split]
+    for _, part in parts(spec) if '{' not in spec else ():
+      folder = os.path.abspath(os.path.expanduser(part)) + os.sep
+      if not part or not here.startswith(folder) or prepared.is_prepared(part):
+        continue
+      if not any(name[0] in '._' for name in here.removeprefix(folder).split(os.sep)):
+        raise InputError(
+          f'{workdir} lies in data.{split}={part}, whose files would be others once the run writes '
+          'there; name a workdir elsewhere.'
+        )
 
 
 def _check_best_metric(config, objective, sources):

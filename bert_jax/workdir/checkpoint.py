@@ -15,7 +15,6 @@ from types import MappingProxyType
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 from ml_collections import ConfigDict
@@ -74,18 +73,24 @@ class Checkpoints(policies.PreservationPolicy):
     return {'goodness': -math.inf, 'step': number, 'of': self.judged_by}
 
   def _open(self):
-    cleans = not isinstance(self.folder, Bucket)  # copied there, all would seem unfinished
-    writes: dict[str, Any] = {'preservation_policy': self, 'cleanup_tmp_directories': cleans}
-    if not self.writes and not self.folder.is_dir():
-      raise InputError(f'{self.folder.parent} holds no checkpoint; train it first.')
-    if self.writes and isinstance(self.folder, Bucket):
+    in_bucket = isinstance(self.folder, Bucket)
+    if self.writes and in_bucket:
       whole = {str(number) for number in saved_steps.newest_first(self.folder)}
-      for name in {x for x in files.names(self.folder) if x.isdecimal()} - whole:
-        remove_tree(self.folder / name)  # its upload was cut off
+      for name in files.names(self.folder):
+        if name.isdecimal() and name not in whole:
+          remove_tree(self.folder / name)  # its upload was cut off
       remove_tree(staged(self.folder))
-    only_reads: dict[str, Any] = {'read_only': True, 'create': False}
-    options = ocp.CheckpointManagerOptions(**writes if self.writes else only_reads)
-    files.make_folder(folder := str(staged(self.folder) if self.is_staged else self.folder))
+    if self.writes:
+      options = ocp.CheckpointManagerOptions(
+        preservation_policy=self,
+        cleanup_tmp_directories=not in_bucket,  # copied there, all would seem unfinished
+      )
+    elif self.folder.is_dir():
+      options = ocp.CheckpointManagerOptions(read_only=True, create=False)
+    else:
+      raise InputError(f'{self.folder.parent} holds no checkpoint; train it first.')
+    folder = str(staged(self.folder) if self.is_staged else self.folder)
+    files.make_folder(folder)
     return ocp.CheckpointManager(folder, options=options, item_names=(*PARTS, 'meta'))
 
   def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
@@ -95,9 +100,12 @@ class Checkpoints(policies.PreservationPolicy):
 
   def kept(self, steps: Collection[int]) -> set[int]:
     """Which of these steps keep their checkpoints: the latest, the multiples, the best."""
-    latest, every = sorted(steps)[-self.settings.keep_latest :], self.settings.keep_every
-    best = self.best['step'] if self.best['goodness'] > -math.inf else None
-    return {s for s in steps if s in (*latest, best) or (every and s % every == 0)}
+    kept = set(sorted(steps)[-self.settings.keep_latest :])
+    if self.settings.keep_every:
+      kept |= {step for step in steps if step % self.settings.keep_every == 0}
+    if self.best['goodness'] > -math.inf:
+      kept.add(self.best['step'])
+    return kept & set(steps)
 
   def steps(self) -> list[int]:
     by_orbax = self.writes and not self.is_staged
@@ -127,15 +135,29 @@ class Checkpoints(policies.PreservationPolicy):
     if number in self.steps():
       return self._add_metrics(number, metrics)
     if not jax.device_get(manifest.finite(manifest.trained(state.params, state.opt_state))):
-      fault = f'the parameters are not finite after step {number}, so nothing of it is saved'
-      raise InputError(f'{fault}; a lower optimizer.learning_rate or float32 usually helps.')
+      raise InputError(
+        f'the parameters are not finite after step {number}, so nothing of it is saved; a lower '
+        'optimizer.learning_rate or float32 usually helps.'
+      )
     trees = {part: manifest.flat(getattr(state, part)) for part in PARTS}
-    meta = dict(self.identity, step=number, version=__version__, metrics=metrics, seen=seen)
-    meta |= {'tally': dict(tally), 'best': self.best, 'arrays': manifest.array_table(trees)}
-    self.newest = meta = meta | {'seal': seal(meta)}
-    arrays = {part: ocp.args.StandardSave(tree) for part, tree in trees.items() if tree}
+    meta = {
+      **self.identity,
+      'step': number,
+      'version': __version__,
+      'metrics': metrics,
+      'seen': seen,
+      'tally': dict(tally),
+      'best': self.best,
+      'arrays': manifest.array_table(trees),
+    }
+    meta['seal'] = seal(meta)
+    self.newest = meta
+    items: dict[str, Any] = {'meta': ocp.args.JsonSave(meta)}
+    for part, tree in trees.items():
+      if tree:
+        items[part] = ocp.args.StandardSave(tree)
     with self._disk_errors():
-      self.manager.save(number, args=ocp.args.Composite(meta=ocp.args.JsonSave(meta), **arrays))
+      self.manager.save(number, args=ocp.args.Composite(**items))
       if self.is_staged:
         self.manager.wait_until_finished()
         whole = staged(self.folder) / str(number)
@@ -179,8 +201,10 @@ class Checkpoints(policies.PreservationPolicy):
     except (OSError, ValueError) as error:
       if hosts.is_loss(error):
         raise
-      fault = f'a checkpoint could not be written to {self.folder} ({first_line(error)}); free some'
-      raise Unwritten(f'{fault} space and start again: those before are whole.') from error
+      raise Unwritten(
+        f'a checkpoint could not be written to {self.folder} ({first_line(error)}); free some '
+        'space and start again: those before are whole.'
+      ) from error
 
   def newest_good(
     self, read: Callable[[int], Any], tell: Callable[..., None] = log.error
@@ -194,15 +218,20 @@ class Checkpoints(policies.PreservationPolicy):
         if not (self.folder / str(number)).exists():
           continue  # a run has removed it meanwhile
         damaged.append(error)
-        going = f'{self.folder}/{number} cannot be read, as a run may be removing it'
-        tell('%s; trying the one before it', going if self._is_read_meanwhile() else error)
+        why = error
+        if self._is_read_meanwhile():
+          why = f'{self.folder}/{number} cannot be read, as a run may be removing it'
+        tell('%s; trying the one before it', why)
     if self._is_read_meanwhile():
-      now = 'a run writes into it; try again in a moment, or when the run has ended'
-      raise lock.Busy(f'no checkpoint in {self.folder} can be read, but {now}.')
-    named, why = ', '.join(map(str, self.steps())), damaged[0] if damaged else 'there is none'
-    fault = f'all checkpoints in {self.folder} are damaged ({named}): {why}'
-    advice = 'Bring them back from a backup, or delete the workdir to start over'
-    raise InputError(f'{fault}. {advice}.')
+      raise lock.Busy(
+        f'no checkpoint in {self.folder} can be read, but a run writes into it; try again in a '
+        'moment, or when the run has ended.'
+      )
+    raise InputError(
+      f'all checkpoints in {self.folder} are damaged ({", ".join(map(str, self.steps()))}): '
+      f'{damaged[0] if damaged else "there is none"}. Bring them back from a backup, or delete the '
+      'workdir to start over.'
+    )
 
   def _is_read_meanwhile(self) -> bool:
     """Whether this process only reads here, and a run of another writes."""
@@ -243,8 +272,9 @@ class Checkpoints(policies.PreservationPolicy):
       manifest.compare(meta, part, arrays)
     out, failure, folder = {}, '', self.manager.directory / str(number)
     try:
-      stored = {part: x for part in flat if (x := manifest.stored(meta, part, flat))}
-      for part, arrays in stored.items():
+      for part, arrays in flat.items():
+        if not arrays:
+          continue
         if self.is_staged:
           (self.folder / str(number) / part).call('get', str(folder / part), recursive=True)
         with contextlib.closing(ocp.StandardCheckpointHandler()) as handler:
@@ -262,13 +292,7 @@ class Checkpoints(policies.PreservationPolicy):
     if wrong:
       why = f'{listed(wrong, 1)} is not what was saved (checksum differs)'
       raise Damaged(self.folder, number, why)
-    for part, arrays in flat.items():
-      known = out.get(part, {})
-      zeros = lambda x: jnp.zeros(x.shape, x.dtype, device=x.sharding)
-      # Zeros are the moments of parameters that were frozen until now.
-      whole = {name: known[name] if name in known else zeros(x) for name, x in arrays.items()}
-      out[part] = manifest.unflat(whole, shapes[part])
-    return out, meta
+    return {part: manifest.unflat(out.get(part, {}), tree) for part, tree in shapes.items()}, meta
 
   def _put_aside(self, damaged: Sequence['Damaged']) -> None:
     """Moves damaged checkpoints out of the folder, so that their steps can be saved again."""

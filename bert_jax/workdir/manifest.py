@@ -46,10 +46,13 @@ def read(folder: Path, number: int) -> dict[str, Any]:
     raise Damaged(folder, number, 'its metadata is missing')
   if meta.get('seal') != files.seal(meta):
     raise Damaged(folder, number, 'its metadata does not match its seal')
-  if (saved := meta['step']) != number:
-    back = f'mv {folder}/{number} {folder}/{saved}'
-    why = f'it is of step {saved} and was renamed or copied; rename it back: {back}'
-    raise Damaged(folder, number, why)
+  if meta['step'] != number:
+    raise Damaged(
+      folder,
+      number,
+      f'it is of step {meta["step"]} and was renamed or copied; rename it back: '
+      f'mv {folder}/{number} {folder}/{meta["step"]}',
+    )
   return meta
 
 
@@ -77,14 +80,17 @@ def fingerprint(params: Any) -> str:
 
 def array_table(trees: Mapping[str, Any]) -> dict[str, list[Any]]:
   """The table {part/path: [shape, dtype, checksum]} of {part: tree of arrays}."""
-  arrays = {f'{part}/{name}': x for part, tree in trees.items() for name, x in flat(tree).items()}
-  values, sums = [*arrays.values()], []
+  arrays = {}
+  for part, tree in trees.items():
+    for name, x in flat(tree).items():
+      arrays[f'{part}/{name}'] = x
+  values, sums = list(arrays.values()), []
   for k in range(0, len(values), AT_ONCE):  # beyond XLA's limit they may block one another
     sums += jax.device_get([checksum(x) for x in values[k : k + AT_ONCE]])
-  return {
-    name: [list(x.shape), str(x.dtype), int(n)]
-    for (name, x), n in zip(arrays.items(), sums, strict=True)
-  }
+  table = {}
+  for (name, x), number in zip(arrays.items(), sums, strict=True):
+    table[name] = [list(x.shape), str(x.dtype), int(number)]
+  return table
 
 
 @jax.jit
@@ -103,31 +109,20 @@ def checksum(x: jax.Array) -> jax.Array:
 
 
 def compare(meta: Mapping[str, Any], part: str, arrays: Mapping[str, Any]) -> None:
-  """InputError unless a part's arrays match a checkpoint's, but for moments of frozen ones."""
-  here = {f'{part}/{name}': [list(x.shape), str(np.dtype(x.dtype))] for name, x in arrays.items()}
-  there = {name: row[:2] for name, row in rows_of(meta, part).items()}
-  for name in sorted(here.keys() | there.keys()):
-    optional = MOMENT.match(name) and (name in here) != (name in there)
-    if here.get(name) != there.get(name) and not optional:
-      was, now = (' '.join(map(str, of.get(name, ['nothing']))) for of in (there, here))
-      fault = f'checkpoint {meta["step"]} has {was} for {name}, and this run {now}'
-      advice = 'go on with the code and config that wrote it, or begin another run from init_from'
-      raise InputError(f'{fault}: not the same model or optimizer; {advice}.')
+  """InputError unless a part's arrays have the shapes and types of a checkpoint's."""
+  here = {f'{part}/{name}': f'{list(x.shape)} {np.dtype(x.dtype)}' for name, x in arrays.items()}
+  saved = {name: f'{row[0]} {row[1]}' for name, row in rows_of(meta, part).items()}
+  for name in sorted(here.keys() | saved.keys()):
+    if here.get(name) != saved.get(name):
+      raise InputError(
+        f'checkpoint {meta["step"]} has {saved.get(name, "nothing")} for {name}, and this run '
+        f'{here.get(name, "nothing")}: not the same model or optimizer; go on with the code and '
+        'config that wrote it, or begin another run from init_from.'
+      )
 
 
 def rows_of(meta: Mapping[str, Any], part: str) -> dict[str, list[Any]]:
   return {name: row for name, row in meta['arrays'].items() if name.startswith(f'{part}/')}
-
-
-def stored(meta: Mapping[str, Any], part: str, shapes: Mapping[str, Any]) -> dict[str, Any]:
-  """The shapes, sharded, of a checkpoint's arrays of one part: {dotted path: ShapeDtypeStruct}.
-  shapes: {part: such} of the run. A moment that it lacks gets the sharding of its parameter."""
-  out = {}
-  for name, (shape, dtype, _) in rows_of(meta, part).items():
-    path = name.partition('/')[2]
-    here = shapes[part][path] if path in shapes[part] else shapes['params'][MOMENT.sub('', name)]
-    out[path] = jax.ShapeDtypeStruct(tuple(shape), dtype, sharding=here.sharding)
-  return out
 
 
 def parts(meta: Mapping[str, Any]) -> set[str]:

@@ -59,18 +59,19 @@ def load(source: str | Path, which: str | int = 'latest', positions: int = 0) ->
   params = task.objective(config, tokenizer).exported(params)
   if task.prior:
     config_lib.set_field(config, task.prior, ())
-  vector = vector_of(folder, config, meta)
+  vector = vector_of(config, meta)
   return Trained(config, tokenizer, params, meta['step'], vector, meta['metrics'])
 
 
-def vector_of(folder: Path, config: ConfigDict, meta: Mapping[str, Any]) -> vectors.Vector:
+def vector_of(config: ConfigDict, meta: Mapping[str, Any]) -> vectors.Vector:
   """How a run makes the vector of a text. meta: of its checkpoint."""
-  if fields := TASKS[config.objective].vector:
+  fields = TASKS[config.objective].vector
+  if fields:
     given = config_lib.flatten(config)
-    return vectors.Vector(*(given[field] for field in fields))
-  # Converted weights may say it, in earlier versions in files beside them.
-  known = meta.get('vector')
-  return vectors.Vector(*known) if known else vectors.read(folder)
+    return vectors.Vector(*[given[field] for field in fields])
+  if 'vector' in meta:  # of converted weights
+    return vectors.Vector(*meta['vector'])
+  return vectors.UNKNOWN
 
 
 def refuse_which(source: str | Path, which: str | int) -> None:
@@ -85,23 +86,29 @@ def from_weights(folder: Path, weights: from_huggingface.Weights) -> Trained:
   config = released_config.config_of(weights, tokenizer, vectors.longest(folder))
   run_tokenizer.check_fits(tokenizer, config.model, folder)
   not_read, described = config_json.generation_not_read(folder), weights.description
-  ends = described.writing.get('ends', ())
-  if described.family.has_decoder and {*ends} - {tokenizer.sep_id}:
-    not_read.append(f'eos_token_id={[*ends]}')
+  ends = list(described.writing.get('ends', ()))
+  if described.family.has_decoder and set(ends) - {tokenizer.sep_id}:
+    not_read.append(f'eos_token_id={ends}')
   if not_read and described.family.writes:
-    said = 'of its generation is not read here; texts may differ from those of transformers'
-    log.warning('%s: %s %s', folder, ', '.join(not_read), said)
+    log.warning(
+      '%s: %s of its generation is not read here; texts may differ from those of transformers',
+      folder,
+      ', '.join(not_read),
+    )
   params = jax.device_put(weights.tree(models.ModelConfig(**config.model)))
   return Trained(config, tokenizer, params, 0, vectors.read(folder))
 
 
 def part_of(model: Trained, part: str) -> Trained:
   """Another model inside a Trained, such as ELECTRA's generator, by its part of the parameters."""
-  others = {part: name for name, family in TASKS.items() for part in family.other_models}
-  if part not in model.params or part not in TASKS[model.config.objective].other_models:
-    fault = f'this model was trained for {model.config.objective!r} and has no {part}'
-    raise InputError(f'{fault}; only runs of objective {others[part]!r} have one.')
-  other = TASKS[model.config.objective].other_models[part](model)
+  other_models = TASKS[model.config.objective].other_models
+  if part not in model.params or part not in other_models:
+    known = [name for name, family in TASKS.items() if part in family.other_models]
+    raise InputError(
+      f'this model was trained for {model.config.objective!r} and has no {part}; only runs of '
+      f'objective {known[-1]!r} have one.'
+    )
+  other = other_models[part](model)
   return other._replace(config=config_lib.check(other.config), vector=vectors.UNKNOWN)
 
 
@@ -111,7 +118,10 @@ def shapes_of(
   """The shapes of an objective's parameters, and of the projection that converted weights have for
   any objective: ShapeDtypeStructs with shardings on a mesh."""
   objective = TASKS[config.objective].objective(config, tokenizer)
-  init = lambda rng: init_projection(models.ModelConfig(**config.model), rng) | objective.init(rng)
+
+  def init(rng):
+    return init_projection(models.ModelConfig(**config.model), rng) | objective.init(rng)
+
   return sharding.placed(jax.eval_shape(init, jax.random.key(0)), mesh)
 
 
@@ -127,55 +137,56 @@ def load_params(
     def read(number):
       meta = checkpoints.meta(number)
       contents.check_belongs(workdir, meta)
-      there = manifest.parts(meta)
-      if (lacking := [part for part in shapes if part not in there]) and not partial:
-        lacks = ', '.join(lacking)
-        raise InputError(f'{workdir} has no {lacks}; start from it with --config.init_from.')
-      wanted = {part: tree for part, tree in shapes.items() if part in there}
+      saved = manifest.parts(meta)
+      lacking = [part for part in shapes if part not in saved]
+      if lacking and not partial:
+        raise InputError(
+          f'{workdir} has no {", ".join(lacking)}; start from it with --config.init_from.'
+        )
+      wanted = {part: tree for part, tree in shapes.items() if part in saved}
       trees, _ = checkpoints.restore_step(number, {'params': wanted})
       return trees['params'], meta
 
-    there = checkpoints.steps()
+    steps = checkpoints.steps()
     number = _step_of(checkpoints, workdir, which)
     if number is None:
       return checkpoints.newest_good(read)[0]
     try:
       return read(number)
     except Damaged as error:
-      if checkpoints.steps() != there:  # a run has saved meanwhile, and removed others
+      if checkpoints.steps() != steps:  # a run has saved meanwhile, and removed others
         return load_params(workdir, shapes, which, partial)
-      good = []
-      for number in checkpoints.steps():
-        with contextlib.suppress(Damaged):
-          good += [str(number)] if number != error.number and checkpoints.meta(number) else []
-      others = f'others are at {", ".join(good)} (--checkpoint STEP)' * bool(good)
-      raise InputError(f'{error}; {others or "no other is good"}.') from None
+      others = ', '.join(str(step) for step in steps if step != number) or 'none'
+      raise InputError(f'{error}; others are at {others} (--checkpoint STEP).') from None
 
 
 def _step_of(checkpoints, workdir, which):
   """The step for 'best' or a step; None for 'latest'. InputError if there is none."""
-  steps = there = checkpoints.steps()[::-1]
+  steps = checkpoints.steps()
+  if which == 'latest' and steps:
+    return None
   if which == 'best':
-    if not (metric := contents.read_config(workdir).checkpoint.best_metric):
+    metric = contents.read_config(workdir).checkpoint.best_metric
+    if not metric:
       raise InputError(f'{workdir} kept no best checkpoint; use latest or a step.')
-    steps = _best(checkpoints, there, metric)
-  elif which != 'latest':
-    steps = [number for number in there if str(number) == str(which)]
-  if not steps:
-    known = there[::-1] or 'none, train it first'
-    raise InputError(f'{workdir} has no checkpoint {which!r}; it has {known}.')
-  return None if which == 'latest' else steps[0]
+    best = _best(checkpoints, steps[::-1], metric)
+    if best is not None:
+      return best
+  for step in steps:
+    if str(step) == str(which):
+      return step
+  known = steps or 'none, train it first'
+  raise InputError(f'{workdir} has no checkpoint {which!r}; it has {known}.')
 
 
 def _best(checkpoints, steps, metric):
-  """The step of the best checkpoint, by the newest good metadata, as [step] or []."""
+  """The step of the best checkpoint, by the newest good metadata; None: there is none."""
   for number in steps:
     try:
-      meta = checkpoints.meta(number)
+      best = checkpoints.meta(number)['best']
     except Damaged as error:
       log.error('%s; if it was the best, that is not known', error)
       continue
-    best = meta.get('best', {})
-    if best.get('goodness', -math.inf) > -math.inf and best['of'].startswith(f'{metric} '):
-      return [best['step']]
-  return []
+    if best['goodness'] > -math.inf and best['of'].startswith(f'{metric} '):
+      return best['step']
+  return None

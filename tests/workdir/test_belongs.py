@@ -225,6 +225,16 @@ def test_a_metric_that_a_set_lacks_has_no_mean():
   ]  # fmt: skip
 
 
+def test_a_workdir_in_a_folder_of_data_is_refused(corpus_file, tmp_path):
+  """The files of the run would be read with the data when it goes on."""
+  shutil.copy(corpus_file, tmp_path / 'a.txt')
+  config = small_pretrain(tmp_path)
+  with pytest.raises(InputError, match='run lies in data.train=.*; name a workdir elsewhere'):
+    train(config, tmp_path / 'run')
+  assert not (tmp_path / 'run').exists()
+  assert read_inputs(config, tmp_path / '_runs' / 'a').batches  # names that are no data
+
+
 # ---- released models -----------------------------------------------------------------------------
 
 
@@ -543,15 +553,15 @@ def test_a_step_that_is_not_there_is_refused_with_those_that_are(pretrained, tmp
 
 def test_the_best_step_is_what_the_newest_good_checkpoint_with_one_says():
   none = {'goodness': -np.inf, 'step': 0, 'of': 'mlm min'}
-  best = {20: none, 10: none | {'goodness': -3.5, 'step': 7}, 5: none | {'goodness': -3.1}}
+  best = {40: none, 20: none, 10: none | {'goodness': -3.5, 'step': 7}, 5: none | {'goodness': -3}}
 
   def meta(number):
     if number == 30:
       raise manifest.Damaged('checkpoints', number, 'a bit is another')
-    return {'best': best[number]} if number in best else {}
+    return {'best': best[number]}
 
-  found = lambda metric: trained._best(SimpleNamespace(meta=meta), [40, 30, 20, 10, 5], metric)
-  assert found('mlm') == [7] and found('nsp') == []
+  for metric, step in (('mlm', 7), ('nsp', None)):
+    assert trained._best(SimpleNamespace(meta=meta), [40, 30, 20, 10, 5], metric) == step
 
 
 @pytest.mark.parametrize('count, more', [(1, 0), (3, 0), (4, 1)])

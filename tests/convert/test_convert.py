@@ -526,20 +526,6 @@ def test_what_lies_where_a_conversion_is_written_is_nobodys_to_remove(tmp_path):
   assert (tmp_path / 'W.partial' / 'thesis.txt').read_text() == 'mine'
 
 
-def test_a_workdir_without_a_seal_says_that_its_vocabulary_lost_a_line(tmp_path, caplog):
-  """A checkpoint of an earlier version names no vocabulary."""
-  workdir = tmp_path / 'W'
-  convert.convert(str(exported(tmp_path / 'hf')[1]), str(workdir))
-  path = workdir / 'vocab.txt'
-  path.write_text(path.read_text().replace('river\n', ''))
-  meta = {'config': c.fingerprint(contents.read_config(workdir)), 'step': 0}
-  contents.check_belongs(workdir, meta)
-  assert 'if a line of it was lost, all later ids are wrong' in caplog.text
-  path.write_text(path.read_text() + 'one\ntwo\n')
-  with refused('27 pieces and its weights have 26 rows'):
-    contents.check_belongs(workdir, meta)
-
-
 def test_an_encoder_whose_texts_do_not_end_in_sep_is_refused(tmp_path):
   _, folder = exported(tmp_path / 'hf')
   for name in ('vocab.txt', 'checksums.json'):

@@ -206,7 +206,7 @@ def test_a_teacher_may_be_moved_but_not_exchanged(corpus_file, taught_from, stud
   moved = shutil.copytree(taught_from, tmp_path / 'moved')
   goes_on(distilled(corpus_file, moved, 'steps=21'), workdir)
   other = untrained(contents.read_config(taught_from), tmp_path / 'other', seed=2)
-  with one_sentence('the teacher is not the one of checkpoint 20; bring'):
+  with one_sentence('the teacher is not what it was at checkpoint 20'):
     goes_on(distilled(corpus_file, other, 'steps=21'), workdir)
 
 

@@ -337,7 +337,7 @@ def test_a_causal_model_is_fine_tuned_as_gpt_was(runs, tmp_path):
   own = f'init_from={workdir} model.causal=true batch_size=4'
   config = load('configs/finetune.py:task=table', data, settings, own)
   inputs, weights = read_weights(config, tmp_path / 'run')
-  objective, batch = inputs.objective, inputs.batches.at(0)
+  objective, batch = inputs.objective, inputs.batches[0]
   assert objective.loss_weights == {'classification': 1.0, 'lm': 0.5}
   params = warm_start.warm_start(jax.device_put(drawn(objective.init)), weights)
   of = lambda objective, params: objective.terms(params, batch, None, False)[0]['lm']

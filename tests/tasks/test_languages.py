@@ -153,7 +153,7 @@ def test_packed_rows_and_stages_of_policies_with_a_lexicon_can_be_trained_on(cor
   for source in inputs.sources.values():
     level, kind = source.baselines['sop_accuracy']
     assert kind == 'prior' and 0.5 <= level < 0.7
-  batch, line = inputs.batches.at(0), inputs.timeline
+  batch, line = inputs.batches[0], inputs.timeline
   assert batch['segment_ids'].max() > 1
 
   @jax.jit

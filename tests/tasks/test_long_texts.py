@@ -60,7 +60,7 @@ def test_last_layers_that_are_new(stacked):
 def written(workdir, pretrained, config, given):
   """A workdir of this config, and its Inputs; the weights are those of the pre-trained run."""
   inputs = read_inputs(config, workdir, given)
-  contents.claim(workdir, inputs.config)
+  contents.claim(workdir, inputs.config, inputs.asked)
   inputs.tokenizer.save(workdir)
   shutil.copytree(pretrained[0] / 'checkpoints', workdir / 'checkpoints')
   return inputs
@@ -77,7 +77,8 @@ def test_a_run_begins_with_new_last_layers(pretrained, begun, tmp_path):
   config = begun('model.new_top_layers=1')
   inputs, weights = read_weights(config, tmp_path / 'run')
   shapes = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.timeline)
-  drawn, begun_with = (setup.new_state(inputs, shapes, x).params for x in (None, (weights, True)))
+  weights = warm_start.Weights(weights, other_labels=True)
+  drawn, begun_with = (setup.new_state(inputs, shapes, x).params for x in (None, weights))
   apart = lambda params: models.unstack_layers(jax.device_get(params['encoder']))
   drawn, begun_with, before = map(apart, (drawn, begun_with, pretrained[1].params))
   for name, tree in begun_with.items():  # its one layer is the last

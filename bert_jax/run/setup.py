@@ -202,7 +202,8 @@ def first_state(
     if inputs.in_workdir:
       state, meta = checkpoints.restore(program.state)
     else:
-      with contextlib.closing(checkpoint.Checkpoints(start.folder)) as source:
+      folder: Any = start.folder
+      with contextlib.closing(checkpoint.Checkpoints(folder)) as source:
         state, meta = source.restore(program.state)
     log.info('continuing at step %d of %d', meta['step'], inputs.steps)
   if not inputs.in_workdir:

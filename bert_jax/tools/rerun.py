@@ -114,7 +114,8 @@ def _changed_packages(run: Run, here: Mapping[str, str]) -> list[str]:
 
 def _versions(text: str) -> dict[str, str]:
   """{package: version} of lines NAME==VERSION."""
-  return dict(line.partition('==')[::2] for line in text.lower().split())
+  pairs = [line.partition('==') for line in text.lower().split()]
+  return {name: version for name, _, version in pairs}
 
 
 def lines(run: Run) -> dict[tuple[int, str], dict[str, float | None]]:
@@ -147,7 +148,7 @@ def outcome(run: Run, again: Run) -> dict[str, Any]:
       f'{run.measured_step()}'
     )
   state, has_same_bits = 'not compared: the two have no checkpoint of the same step', True
-  number = run.newest.get('step')
+  number = run.newest.get('step', -1)
   if number in again.checkpoints:
     with contextlib.closing(checkpoint.Checkpoints(again.path)) as checkpoints:
       has_same_bits = checkpoints.meta(number)['arrays'] == run.newest['arrays']

@@ -213,11 +213,15 @@ class Run:
     if not self.evaluations:
       return None
     metric = self.fields.get('checkpoint.best_metric', '')
-    known = [point for point in self.evaluations if point.values.get(metric) is not None]
+    known = []
+    for point in self.evaluations:
+      value = point.values.get(metric)
+      if value is not None:
+        known.append((value, point))
     if not self.fields.get('eval.patience') or not known:
       return self.evaluations[-1]
     best = max if self.fields['checkpoint.best_mode'] == 'max' else min
-    return best(known, key=lambda point: point.values[metric])
+    return best(known, key=lambda pair: pair[0])[1]
 
   def final(self, metric: str) -> float | None:
     """The value of a metric in the evaluation that counts; None if missing or not finite."""

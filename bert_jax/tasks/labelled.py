@@ -2,7 +2,6 @@
 
 import abc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,10 @@ from bert_jax.errors import InputError, log, quoted
 from bert_jax.field import Field, affecting
 from bert_jax.metrics import Level, LossLevel
 from bert_jax.rows.examples import Examples
-from bert_jax.tasks import remarks, teaching
+from bert_jax.tasks import teaching
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.record import Card, Family
+from bert_jax.tasks.remarks import about_examples
 from bert_jax.tokenizers import Tokenizer
 
 NAMED = 10  # labels that are named
@@ -47,9 +47,11 @@ def task_fields(*formats: str) -> dict[str, Field]:
   layout = 'how the files are laid out, see the module that reads them'
   most = 'tokens of an example (or choice), [CLS] and [SEP] included; 0, not of choices: seq_length'
   few = 'train on this many examples only; 0: all'
-  fields = {'task.format': Field(formats[0], layout, allowed=formats)}
-  for name, meaning in {'max_length': most, 'train_examples': few}.items():
-    fields[f'task.{name}'] = Field(0, meaning, allowed='[0, inf)')
+  fields = {
+    'task.format': Field(formats[0], layout, allowed=formats),
+    'task.max_length': Field(0, most, allowed='[0, inf)'),
+    'task.train_examples': Field(0, few, allowed='[0, inf)'),
+  }
   return affecting({'rows'}, fields)
 
 
@@ -85,35 +87,47 @@ def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
 
 def family(
   name: str,
-  task: ModuleType,
   *,
   formats: Sequence[str],
+  objective: Callable[..., Any],
+  texts: Callable[[ConfigDict], Iterator[str]],
+  sources: Callable[..., dict[str, Any]],
+  main_metric: Callable[[ConfigDict], str],
   fields: Mapping[str, Field] | None = None,
   defaults: Mapping[str, Any] | None = None,
+  rules: Callable[[ConfigDict], Iterable[tuple[Any, str]]] = rules,
+  remarks: Callable[..., list[str]] = about_examples,
+  card: Callable[[ConfigDict], Card] | None = None,
   has_teacher: bool = True,
   **more: Any,
 ) -> Family:
-  """Makes the record of a family that reads files of these formats, from the functions in `task`.
-  fields, defaults: besides those of every family. has_teacher: it can be distilled."""
+  """Makes the record of a family that reads files of these formats. fields, defaults: besides those
+  of every family. has_teacher: it can be distilled. more: further fields of the record."""
+  of_teacher = teaching.FIELDS if has_teacher else {}
+  return Family(
+    name=name,
+    objective=objective,
+    texts=texts,
+    sources=sources,
+    main_metric=main_metric,
+    fields=task_fields(*formats) | dict(fields or {}) | of_teacher,
+    defaults=DEFAULTS | dict(defaults or {}),
+    rules=rules,
+    remarks=remarks,
+    limit_field='task.max_length',
+    card=card or card_of(),
+    taught=teaching.by_answers if has_teacher else None,
+    **more,
+  )
 
-  names = ('resolve', 'texts', 'objective', 'sources')
-  parts = {name: getattr(task, name) for name in names if hasattr(task, name)}
-  parts |= {
-    'rules': rules,
-    'remarks': remarks.about_examples,
-    'limit_field': 'task.max_length',
-    'card': card(),
-  }
-  parts |= {'fields': task_fields(*formats) | dict(fields or {})}
-  if has_teacher:
-    parts['fields'] |= teaching.FIELDS
-    parts |= {'taught': teaching.by_answers}
-  return Family(name=name, defaults=DEFAULTS | dict(defaults or {}), **parts | more)
 
-
-def card(longer_texts: str = 'head', **said: Any) -> Callable[[ConfigDict], Card]:
+def card_of(longer_texts: str = 'head', reads_pairs: bool = False) -> Callable[[ConfigDict], Card]:
   """The `card` function of a family whose Card does not depend on the config."""
-  return lambda config: Card(f'`{config.objective}`', longer_texts=longer_texts, **said)
+
+  def card(config: ConfigDict) -> Card:
+    return Card(f'`{config.objective}`', reads_pairs=reads_pairs, longer_texts=longer_texts)
+
+  return card
 
 
 def objective(kind: type, config: ConfigDict, *arguments: Any, **options: Any) -> Any:

@@ -59,7 +59,9 @@ class Choose(OfHead):
 
 CHOICE = labelled.family(
   'choice',
-  task,
+  objective=task.objective,
+  texts=task.texts,
+  sources=task.sources,
   formats=('race', 'swag', 'dream', 'copa'),
   main_metric=lambda config: 'choice_accuracy',
   rules=rules,
@@ -79,5 +81,5 @@ CHOICE = labelled.family(
     ),
   ),
   from_released=from_released,
-  card=labelled.card(longer_texts='alike'),
+  card=labelled.card_of(longer_texts='alike'),
 )

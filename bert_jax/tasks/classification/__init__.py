@@ -212,7 +212,10 @@ PARTS = ('encoder', 'pooler', 'classifier')
 
 CLASSIFICATION = labelled.family(
   'classification',
-  task,
+  objective=task.objective,
+  texts=task.texts,
+  sources=task.sources,
+  resolve=task.resolve,
   formats=('table',),
   main_metric=main_metric,
   fields=FIELDS,

@@ -92,7 +92,9 @@ HEAD = Head('Model', ('encoder',), 'sentence-similarity', import_as_this_family=
 
 CONTRASTIVE = labelled.family(
   'contrastive',
-  task,
+  objective=task.objective,
+  texts=task.texts,
+  sources=task.sources,
   formats=reading.FORMATS,
   main_metric=lambda config: task.score_names(config)[-1],
   fields=FIELDS,

@@ -53,7 +53,9 @@ def _place(fields, text, name, span):
 
 COREFERENCE = labelled.family(
   'coreference',
-  task,
+  objective=task.objective,
+  texts=task.texts,
+  sources=task.sources,
   formats=('gap', 'wsc', 'cluewsc'),
   main_metric=lambda config: 'coreference_accuracy',
   predictions={'coreference': Prediction(Coreference)},

@@ -119,7 +119,10 @@ def _is_mark(character):
 
 TAGGING = labelled.family(
   'tagging',
-  task,
+  objective=task.objective,
+  texts=task.texts,
+  sources=task.sources,
+  resolve=task.resolve,
   formats=('columns', 'conllu', 'weibo'),
   main_metric=lambda config: 'token_accuracy',
   fields=FIELDS,
@@ -127,7 +130,7 @@ TAGGING = labelled.family(
   predictions={'tag': Prediction(Tag)},
   heads=(Head('ForTokenClassification', ('encoder', 'classifier'), 'token-classification'),),
   from_released=lambda config, released: config.tagging.update(labels=released.labels()),
-  card=labelled.card(longer_texts='windows'),
+  card=labelled.card_of(longer_texts='windows'),
   prior='tagging.prior',
   stand_in=stand_in,
 )

@@ -147,7 +147,9 @@ LACKS = 'decoder that was trained on pairs; train one with configs/translate.py'
 
 TRANSLATION = labelled.family(
   'translation',
-  task,
+  objective=task.objective,
+  texts=task.texts,
+  sources=task.sources,
   formats=('pairs',),
   has_teacher=False,
   main_metric=lambda config: 'bleu' if config.translation.beams else 'translation_nats',

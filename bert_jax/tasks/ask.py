@@ -62,26 +62,34 @@ class Ask(abc.ABC):
     that are numbers are read as texts. InputError: the table lacks a column."""
     if not rows:
       return []
-    there, is_whole = self._columns(rows[0]), any(x in rows[0] for x in self.others)
-    if lost := [x for x in self.fields if not (there[x] or is_whole)]:
-      fault = f'{task}: the table has no column {quoted(self.spelt(lost[0]))}'
-      fault += f', only {listed(rows[0])}{tables.resembling(self.spelt(lost[0]), rows[0])}'
-      raise InputError(f'{fault}; rename one, or give its values as a list.')
+    columns = self._columns(rows[0])
+    is_whole = any(name in rows[0] for name in self.others)  # a record of another form
+    for name in self.fields:
+      if not columns[name] and not is_whole:
+        asked = self.spelt(name)
+        raise InputError(
+          f'{task}: the table has no column {quoted(asked)}, only {listed(rows[0])}'
+          f'{tables.resembling(asked, rows[0])}; rename one, or give its values as a list.'
+        )
+    return [self._of_row(row, columns, is_whole) for row in rows]
 
-    def record(row):
-      held = {x: row[column] for x, column in there.items() if column and row[column] is not None}
-      is_text = lambda x: x in self.fields and not isinstance(held[x], (list, dict))
-      held |= {x: tables.text_of(y) for x, y in held.items() if is_text(x)}
-      if not is_whole:
-        held = dict.fromkeys(self.fields, '') | held  # a null is an empty text
-        if not any(str(held[x]).strip() for x in self.fields):
-          return InputError(nothing_in([there[x] for x in self.fields]))
-      try:
-        return self.parsed(held)
-      except InputError as error:
-        return error
-
-    return [record(row) for row in rows]
+  def _of_row(self, row, columns, is_whole):
+    """The record of a row of a table, or the InputError why it is none."""
+    fields = {}
+    for name, column in columns.items():
+      if not column or row[column] is None:
+        continue
+      fields[name] = row[column]
+      if name in self.fields and not isinstance(row[column], (list, dict)):
+        fields[name] = tables.text_of(row[column])
+    if not is_whole:
+      fields = dict.fromkeys(self.fields, '') | fields  # a null is an empty text
+      if not any(str(fields[name]).strip() for name in self.fields):
+        return InputError(nothing_in([columns[name] for name in self.fields]))
+    try:
+      return self.parsed(fields)
+    except InputError as error:
+      return error
 
   def spelt(self, field: str) -> str:
     """What a field of the task was called in the training data, or the field."""
@@ -99,8 +107,11 @@ class Ask(abc.ABC):
 
   def _columns(self, row):
     """{field: its column in a row, called as in training data or as the field is; '': none}."""
-    names = lambda x: f'{self.spelt(x)}|{x}|{x.capitalize()}'
-    return {x: tables.first_of(row, names(x)) for x in (*self.fields, *self.others)}
+    columns = {}
+    for name in (*self.fields, *self.others):
+      spellings = f'{self.spelt(name)}|{name}|{name.capitalize()}'  # GAP has capitals
+      columns[name] = tables.first_of(row, spellings)
+    return columns
 
   def parsed(self, value: Any) -> Any:
     """Makes a record from a text, or a tuple or dict of fields; InputError if it cannot be one."""
@@ -110,11 +121,13 @@ class Ask(abc.ABC):
       value = self.from_parts((value,) if isinstance(value, str) else tuple(value))
     record = self.record(value)
     known = {*self.fields, *self.others, *ID_COLUMNS.split('|'), self.spelt('id')}
-    if unread := [name for name in value if name not in known]:
+    unread = [str(name) for name in value if name not in known]
+    if unread:
       if not self.model.counts[UNREAD]:
-        log.warning('this task does not read the field %r of a record', min(map(str, unread)))
+        log.warning('this task does not read the field %r of a record', min(unread))
       self.model.counts[UNREAD] += 1
-    if any(isinstance(x := value.get(name), str) and not x.strip() for name in self.fields):
+    texts = [value.get(name) for name in self.fields]
+    if any(isinstance(text, str) and not text.strip() for text in texts):
       self.model.counts[EMPTY] += 1
     return record
 
@@ -128,8 +141,10 @@ class Ask(abc.ABC):
 
   def from_parts(self, parts: Sequence[str]) -> dict[str, Any]:
     if len(parts) != len(self.fields):
-      fault = f'a line has {len(parts)} of the fields that this task reads between tabs'
-      raise InputError(f'{fault}: {", ".join(self.fields)}')
+      raise InputError(
+        f'a line has {len(parts)} of the fields that this task reads between tabs: '
+        f'{", ".join(self.fields)}'
+      )
     return dict(zip(self.fields, parts))
 
   def record(self, fields: dict[str, Any]) -> Any:
@@ -143,7 +158,8 @@ class Ask(abc.ABC):
   def each(self, records: Sequence) -> Iterator[tuple[dict | None, str]]:
     """The replies to records, in place of some of which stands why it is none, an InputError."""
     replies = iter(self.replies([x for x in records if not isinstance(x, InputError)]))
-    return ((None, str(x)) if isinstance(x, InputError) else next(replies) for x in records)
+    for record in records:
+      yield (None, str(record)) if isinstance(record, InputError) else next(replies)
 
   def shown(self, answer: dict[str, Any]) -> dict[str, Any]:
     """The JSON-ready dict of an answer."""
@@ -172,9 +188,11 @@ class Packed(Ask):
 
   def exported(self, params: dict, batch: dict) -> dict[str, Any]:
     """The outputs named in `exports`, {name: array}, for a batch with one example in each row."""
-    outputs = self.outputs(params, batch)
-    chosen = lambda shape: slice(None) if '[B, T' in shape else 0  # each token, or the only example
-    return {name: outputs[name][:, chosen(shape)] for name, shape in self.exports.items()}
+    outputs, exported = self.outputs(params, batch), {}
+    for name, shape in self.exports.items():
+      # Of each token, or of the only example.
+      exported[name] = outputs[name] if '[B, T' in shape else outputs[name][:, 0]
+    return exported
 
   def replies(self, records: Sequence) -> Iterable[tuple[dict | None, str]]:
     if not records:
@@ -185,8 +203,11 @@ class Packed(Ask):
       outputs = self.model.outputs(self._compiled, examples)
       answers = {answer['id']: answer for answer in examples.answers(outputs)}
     self.model.note(problems.counts, examples.read)
-    reasons = (problems.reasons.get(f'record {i}', NOTHING) for i in range(len(records)))
-    return [(answers[i], '') if i in answers else (None, why) for i, why in enumerate(reasons)]
+    replies = []
+    for i in range(len(records)):
+      why = '' if i in answers else problems.reasons.get(f'record {i}', NOTHING)
+      replies.append((answers.get(i), why))
+    return replies
 
 
 class OfHead(Packed):
@@ -221,8 +242,10 @@ def texts_in(fields: Mapping[str, Any], names: Sequence[str]) -> list[str]:
   """The texts of the named fields; InputError if one is missing or no text, or all are empty."""
   for name in names:
     if name not in fields:
-      reads = f'this task reads {", ".join(names)}, and it has {listed(fields) or "nothing"}'
-      raise InputError(f'the record has no {name!r}; {reads}')
+      raise InputError(
+        f'the record has no {name!r}; this task reads {", ".join(names)}, and it has '
+        f'{listed(fields) or "nothing"}'
+      )
     if not isinstance(fields[name], str):
       raise InputError(f'{name!r} is no text; write it in quotes')
   if not any(fields[name].strip() for name in names):

@@ -8,9 +8,8 @@ the run stops in any case, with the cause and the count.
 
 import contextlib
 import functools
-import itertools
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,8 +43,8 @@ class Unusable(Exception):
 
 def reads(kind: str, fate: str = 'kept', name: str = '') -> Callable[[Callable], Callable]:
   """Decorates a generator read(config, split, problems) of examples with an `id` and a `where`: it
-  counts them as `kind`, and repeated ids with their fate. It is an error, which names data.train or
-  data.eval, if there is none. name: what to name if that field is empty; '': it may be."""
+  counts them as `kind`, and repeated ids with their fate. Raises if the split has no record. name:
+  what data.SPLIT should name if it is empty; '': it may be empty."""
 
   def decorated(read: Callable) -> Callable:
     @functools.wraps(read)
@@ -68,27 +67,36 @@ def reads(kind: str, fate: str = 'kept', name: str = '') -> Callable[[Callable],
 def decimal_commas(config: ConfigDict, columns: Iterable[str], name: str) -> bool:
   """Whether numbers in a column, such as 3,5, tell of decimal commas and none as 0.5 does of points
   (1.234 and 1,234 do not tell): in training data or, where it does not tell, in evaluation data."""
-  for split in filter(config.data.get, ('train', 'eval')):
+  for split in ('train', 'eval'):
+    if not config.data[split]:
+      continue
+    commas = False
     with contextlib.suppress(InputError):  # which the reader of the split raises, too
-      rows = Problems.of(config, split).rows(config.data[split], columns=tuple(columns))
-      held = itertools.takewhile(lambda x: x[1].delimiter and tables.first_of(x[1], name), rows)
-      cells = (row[tables.first_of(row, name)].strip() for _, row in held)
-      telling = [cell for cell in cells if not values.GROUPED.fullmatch(cell)]
-      points = [x for x in telling if '.' in x and values.finite_number(x) is not None]
-      if points or any(map(values.COMMA.fullmatch, telling)):
-        return not points
+      problems = Problems.of(config, split)
+      for _, row in problems.rows(config.data[split], columns=tuple(columns)):
+        column = tables.first_of(row, name)
+        if not row.delimiter or not column:
+          break
+        cell = row[column].strip()
+        if values.GROUPED.fullmatch(cell):
+          continue
+        if '.' in cell and values.finite_number(cell) is not None:
+          return False
+        commas = commas or bool(values.COMMA.fullmatch(cell))
+    if commas:
+      return True
   return False
 
 
 class Problems:
   """The faults in the data of one split, and its counts of records, tokens and so on.
-  counts: {what is counted: number}; readers increase it, too. read: those of reading alone.
+  counts: {what is counted: number}; readers increase it, too.
   places: {kind of fault: the first places where it was met}. skip: leave out records that cannot
   be used, instead of an error. encoding: of the files, as data.text_encoding."""
 
   def __init__(self, split: str, skip: bool = False, encoding: str = ''):
     self.split, self.skip, self.encoding = split, skip, encoding
-    self.counts, self.read, self.places = Counter(), Counter(), defaultdict(list)
+    self.counts, self.places = Counter(), defaultdict(list)
     self.lines = functools.partial(files.lines, counts=self.counts, encoding=encoding)
     self.ids = set()  # of the first REMEMBERED records that could be read
     self.cause, self.left_out = '', 0  # why the first record was left out; how many were
@@ -113,7 +121,6 @@ class Problems:
 
   def chosen(self, examples: Sequence, number: int) -> Sequence:
     """All examples or, in training, `number` of them (0: all), the same ones for every seed."""
-    self.read = Counter(self.counts)
     if self.split != 'train' or not 0 < number < len(examples):
       return examples
     keep = np.random.default_rng(0).permutation(len(examples))[:number]
@@ -122,14 +129,16 @@ class Problems:
 
   def wrong(self, where: str, sentence: str, kind: str) -> None:
     """Raises InputError for an unusable record, or counts it if unusable records are left out."""
-    if not self.skip:
-      advice = ' (no record before it could be read: is it the right file?)'
-      if self.ids or kind == NO_TEXT:  # whose column is there
-        advice = ' (data.skip_damaged=true leaves such records out)'
-      elif kind == NO_COLUMN:  # the sentence has named those that are there
-        advice = ''
-      raise InputError(f'{where}: {sentence}{advice}.')
-    self.leave_out(where, sentence, f'{kind} (skipped)')
+    if self.skip:
+      self.leave_out(where, sentence, f'{kind} (skipped)')
+    elif kind == NO_COLUMN and not self.ids:  # the sentence has named those that are there
+      raise InputError(f'{where}: {sentence}.')
+    elif self.ids or kind == NO_TEXT:  # whose column is there
+      raise InputError(f'{where}: {sentence} (data.skip_damaged=true leaves such records out).')
+    else:
+      raise InputError(
+        f'{where}: {sentence} (no record before it could be read: is it the right file?).'
+      )
 
   def leave_out(self, where: str, sentence: str, kind: str) -> None:
     """Counts a record that cannot be used, and remembers why the first one could not."""
@@ -139,12 +148,13 @@ class Problems:
 
   def lacks(self, what: str, where: str, split: str, fault: str = '') -> bool:
     """Counts a record without `what`, such as a label; whether to leave it out, as in training."""
-    if split == 'train':
-      fault = fault or f'it is without {what}'
-      self.leave_out(where, fault, f'without {what} (left out of training)')
-    else:
+    if split != 'train':
       self.counts[f'without {what} (predicted, not scored)'] += 1
-    return split == 'train'
+      return False
+    self.leave_out(
+      where, fault or f'it is without {what}', f'without {what} (left out of training)'
+    )
+    return True
 
   @contextlib.contextmanager
   def of_record(self, where: str, layout: str = '', kind: str = '') -> Iterator[None]:
@@ -162,19 +172,26 @@ class Problems:
 
   def nothing(self, spec: str, kind: str) -> None:
     """Raises InputError for data that holds no records of a kind, such as 'questions'."""
-    why = 'is it the right file?'
     if self.cause:
-      why = f'all {self.left_out:,} records were left out, the first of them since {self.cause}.'
-    raise InputError(f'data.{self.split}={spec} holds no {kind}; {why}')
+      raise InputError(
+        f'data.{self.split}={spec} holds no {kind}; all {self.left_out:,} records were left out, '
+        f'the first of them since {self.cause}.'
+      )
+    raise InputError(f'data.{self.split}={spec} holds no {kind}; is it the right file?')
 
   def rows(
     self, spec: str, of: str = '', columns: tuple[str, ...] = ()
   ) -> Iterator[tuple[str, tables.Row]]:
     """Yields (where, row) of a split, see tables.records. of: the split, if not self.split."""
-    split = 'train' if (of or self.split) == 'train' else 'validation'
-    options = {'split': split, 'columns': columns, 'counts': self.counts, 'wrong': self.wrong}
     try:
-      yield from tables.records(spec, **options, encoding=self.encoding)
+      yield from tables.records(
+        spec,
+        split='train' if (of or self.split) == 'train' else 'validation',
+        columns=columns,
+        counts=self.counts,
+        wrong=self.wrong,
+        encoding=self.encoding,
+      )
     except InputError:
       if self.cause and not self.counts['records']:
         self.nothing(spec, 'records')
@@ -199,32 +216,41 @@ class Problems:
       value, halves = values.json_text('\n'.join(lines))
     except values.NotJson as error:
       try:
-        several, each = zip(*map(values.json_text, filter(str.strip, lines)))
-      except ValueError:  # not JSON, or no lines
+        of_lines = [values.json_text(line) for line in lines if line.strip()]
+      except values.NotJson:
+        of_lines = []
+      if not of_lines:
         place = f'{where}:{error.line}' if error.line else where
         return self.wrong(place, f'this is {error}; fetch the file again', 'damaged files')
-      value, halves = [*several], sum(each)
+      value = [value for value, _ in of_lines]
+      halves = sum(halves for _, halves in of_lines)
     if halves:
       self.counts['half_characters'] += halves
     return value
 
-  def log(self, source: Examples | None = None, told: Mapping[str, int] | None = None) -> None:
-    """Logs how many rows the examples of `source` take, and all counts, with places of faults.
-    told: what was read (`read`) of the split that this one was held out of, if it was."""
+  def log(self, source: Examples | None = None) -> None:
+    """Logs how many rows the examples of `source` take, and all counts, with places of faults."""
     if source is not None:
       number, rows = len(source.texts), len(source)
-      each, fill = number / max(1, rows), 100 * source.fill
-      parts = f' ({number:,} sequences)' * (number > source.size)
-      size = f'{counted(source.size, "examples")}{parts} in {counted(rows, "rows")}'
-      size += f' of {source.seq_length} tokens'
-      log.info('%s: %s (%.1f in each, %.0f %% filled)', self.split, size, each, fill)
+      sequences = f' ({number:,} sequences)' if number > source.size else ''
+      log.info(
+        '%s: %s%s in %s of %d tokens (%.1f in each, %.0f %% filled)',
+        self.split,
+        counted(source.size, 'examples'),
+        sequences,
+        counted(rows, 'rows'),
+        source.seq_length,
+        number / max(1, rows),
+        100 * source.fill,
+      )
     parts = []
     for kind, number in self.counts.items():
-      if told and told.get(kind) == number:  # of the same records
-        continue
-      places = self.places.get(kind, [])
-      shown = ', '.join(places[:NAMED] + ['...'] * (len(places) > NAMED))
-      words = [x if '.' in x else x.replace('_', ' ') for x in kind.split(' ')]  # not of a field
-      parts.append(counted(number, ' '.join(words)) + f' ({shown})' * bool(places))
+      # The name of a field, task.train_examples, stays as it is.
+      words = ' '.join(x if '.' in x else x.replace('_', ' ') for x in kind.split(' '))
+      shown = self.places.get(kind, [])
+      if len(shown) > NAMED:
+        shown = [*shown[:NAMED], '...']
+      places = f' ({", ".join(shown)})' if shown else ''
+      parts.append(counted(number, words) + places)
     if parts:
       log.info('%s: %s', self.split, ', '.join(parts))

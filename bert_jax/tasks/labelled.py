@@ -67,9 +67,14 @@ def prior_field(of: str) -> Field:
 def prior_of(block: ConfigDict, labels: Sequence[str]) -> tuple[float, ...]:
   """The values of the field `prior`; (): it is empty, or not filled in. labels: (): of numbers."""
   prior = () if block.prior == FROM_DATA else block.prior
-  form = f'{len(labels)} shares between 0 and 1' if labels else 'a mean and a scale above 0'
-  known = [isinstance(x, (int, float)) and (0 < x < 1 or not labels) for x in prior]
-  if not all(known) or len(prior) not in (0, len(labels) or 2) or min(prior[1:], default=1) <= 0:
+  are_numbers = all(isinstance(x, (int, float)) for x in prior)
+  if labels:
+    form = f'{len(labels)} shares between 0 and 1'
+    fits = are_numbers and len(prior) in (0, len(labels)) and all(0 < x < 1 for x in prior)
+  else:
+    form = 'a mean and a scale above 0'
+    fits = not prior or (are_numbers and len(prior) == 2 and prior[1] > 0)
+  if not fits:
     raise InputError(f'prior is {quoted(prior)}; write {form}, or leave it to the training data.')
   return tuple(map(float, prior))
 
@@ -78,11 +83,16 @@ def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
   """Yields (what must hold, the sentence if not) for each rule."""
   if 'teacher' in config:
     yield from teaching.rules(config)
-  limit = config.task.max_length
-  small = f'task.max_length is {limit}; examples take 8 tokens at least, 0 is the whole row.'
-  yield not 0 < limit < 8, small
-  long = f'task.max_length {limit} is longer than the row, data.seq_length {config.data.seq_length}'
-  yield limit <= config.data.seq_length, f'{long}; lower the one or raise the other.'
+  limit, row = config.task.max_length, config.data.seq_length
+  yield (
+    not 0 < limit < 8,
+    f'task.max_length is {limit}; examples take 8 tokens at least, 0 is the whole row.',
+  )
+  yield (
+    limit <= row,
+    f'task.max_length {limit} is longer than the row, data.seq_length {row}; lower the one or '
+    'raise the other.',
+  )
 
 
 def family(
@@ -170,14 +180,15 @@ def sources_of(
   def sources(
     config: ConfigDict, tokenizer: Tokenizer, splits: Sequence[str] = ('train', 'eval')
   ) -> dict[str, Any]:
-    out, told = {}, None
-    for split in splits if has_eval(config) else {'train'} & set(splits):
+    out = {}
+    for split in splits:
+      if split != 'train' and not has_eval(config):
+        continue
       problems, examples = Problems.of(config, split), split
       if read:
         examples = problems.chosen(list(read(config, split, problems)), config.task.train_examples)
       out[split] = rows(config, tokenizer, examples, problems)
-      problems.log(out[split], told)
-      told = None if config.data.eval else problems.read
+      problems.log(out[split])
     return out
 
   return sources
@@ -186,8 +197,10 @@ def sources_of(
 def log_labels(what: str, labels: Sequence[str], counts: Sequence[int] | np.ndarray) -> None:
   """Logs labels with their counts in the training data, the most frequent first. what: they are."""
   order = np.argsort(-np.asarray(counts), kind='stable')
-  shown = ', '.join(f'{quoted(labels[i])} {counts[i]:,}' for i in order[:NAMED])
-  log.info('%s: %s%s', what, shown, f' and {len(labels) - NAMED:,} more' * (len(labels) > NAMED))
+  shown = [f'{quoted(labels[i])} {counts[i]:,}' for i in order[:NAMED]]
+  if len(labels) > NAMED:
+    shown.append(f'and {len(labels) - NAMED:,} more')
+  log.info('%s: %s', what, ', '.join(shown))
 
 
 def always(kind: str, scores: Mapping[str, Any]) -> dict[str, Level]:
@@ -210,10 +223,12 @@ def entropy(name: str, counts: Any, weights: Any = 1.0) -> dict[str, LossLevel]:
 def shares(counts: Any, number: int = 0) -> tuple[float, ...]:
   """The share of each label by their counts among `number` examples; 0: each has one label. One
   that none or all have counts as half an example less or more, so that its logit is finite."""
-  if not (number := number or sum(counts)):
+  number = number or sum(counts)
+  if not number:
     return ()
-  exact = (min(max(x, 0.5), number - 0.5) / number for x in counts)
-  return tuple(float(f'{x:.5g}') % 1 or x for x in exact)  # what would be rounded to 1 is not
+  exact = np.clip(counts, 0.5, number - 0.5) / number
+  # What would be rounded to 1 is not rounded.
+  return tuple(float(f'{x:.5g}') % 1 or float(x) for x in exact)
 
 
 def f1_of_all(share: Any) -> Any:
@@ -226,26 +241,32 @@ def choice_of_label(labels: Sequence[Any], logits: np.ndarray, gold: int | None)
   all probabilities and, if the number of the right label is known, gold and loss."""
   logs, best = log_softmax(logits), int(np.argmax(logits))
   shares = np.exp(logs).tolist()
-  out = {'prediction': labels[best], 'probability': shares[best]}
-  out['probabilities'] = dict(zip(labels, shares))
-  return out | ({} if gold is None else {'gold': labels[gold], 'loss': float(-logs[gold])})
+  out = {
+    'prediction': labels[best],
+    'probability': shares[best],
+    'probabilities': dict(zip(labels, shares)),
+  }
+  if gold is not None:
+    out |= {'gold': labels[gold], 'loss': float(-logs[gold])}
+  return out
 
 
 def correlations(gold: Sequence[float], predicted: Sequence[float]) -> dict[str, float]:
   """Pearson's and Spearman's correlation; NaN where one side does not vary."""
   import scipy.stats  # slow to import
 
-  varied = len(gold) > 1 and np.std(gold) > 0 and np.std(predicted) > 0
-  tests = {'pearson': scipy.stats.pearsonr, 'spearman': scipy.stats.spearmanr}
-  of = lambda test: float(test(gold, predicted).statistic) if varied else float('nan')
-  return {name: of(test) for name, test in tests.items()}
+  if len(gold) < 2 or not np.std(gold) or not np.std(predicted):
+    return {'pearson': float('nan'), 'spearman': float('nan')}
+  return {
+    'pearson': float(scipy.stats.pearsonr(gold, predicted).statistic),
+    'spearman': float(scipy.stats.spearmanr(gold, predicted).statistic),
+  }
 
 
 class Scored(Examples, abc.ABC):
   """Examples that turn a model's outputs into answers, and score the answers.
-  leaves_out: names of files that `files` does not always give, or gave in an earlier version. An
-  evaluation that does not write them removes them, since they are of another one. scored: how many
-  examples have gold, and so are scored; None: all."""
+  leaves_out: names of files that `files` does not always give: an evaluation deletes them unless it
+  writes them itself. scored: how many examples have gold, and so are scored; None: all."""
 
   leaves_out: tuple[str, ...] = ()
   scored: int | None = None
@@ -272,13 +293,15 @@ class Scored(Examples, abc.ABC):
     groups = {}
     for answer in answers:
       if 'gold' in answer:
-        groups.setdefault(max(64, 1 << (answer['length'] - 1).bit_length()), []).append(answer)
+        longest = max(64, 1 << (answer['length'] - 1).bit_length())
+        groups.setdefault(longest, []).append(answer)
     out = []
     for longest, part in sorted(groups.items()):
       scores = self.scores(part)
-      scores = scores if len(part) >= FEWEST_TEXTS else dict.fromkeys(scores, float('nan'))
-      tokens = f'{0 if longest == 64 else longest // 2 + 1}-{longest}'
-      out.append({'tokens': tokens, 'examples': len(part), **scores})
+      if len(part) < FEWEST_TEXTS:
+        scores = dict.fromkeys(scores, float('nan'))
+      shortest = 0 if longest == 64 else longest // 2 + 1
+      out.append({'tokens': f'{shortest}-{longest}', 'examples': len(part), **scores})
     return out
 
   def files(self, answers: list[dict]) -> dict[str, str]:
@@ -288,9 +311,12 @@ class Scored(Examples, abc.ABC):
 
   def constant(self, answers: list[dict]) -> str:
     """The prediction, or about which number, if all are alike though their gold is not, else ''."""
-    predicted, gold = ([a[key] for a in answers if key in a] for key in ('prediction', 'gold'))
-    if predicted and isinstance(predicted[0], float):
-      collapsed = gold and np.std(predicted) < 1e-3 * np.std(gold)
-      return f'about {np.mean(predicted):.3f}' if collapsed else ''
-    alike = len(set(map(str, predicted))) == 1 and len(set(map(str, gold))) > 1
-    return str(predicted[0]) if alike else ''
+    predicted = [answer['prediction'] for answer in answers if 'prediction' in answer]
+    gold = [answer['gold'] for answer in answers if 'gold' in answer]
+    if not predicted or not gold:
+      return ''
+    if isinstance(predicted[0], float):
+      is_constant = np.std(predicted) < 1e-3 * np.std(gold)
+      return f'about {np.mean(predicted):.3f}' if is_constant else ''
+    is_constant = len(set(map(str, predicted))) == 1 and len(set(map(str, gold))) > 1
+    return str(predicted[0]) if is_constant else ''

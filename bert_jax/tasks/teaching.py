@@ -36,11 +36,15 @@ FIELDS = {
 def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
   """Yields (what must hold, the sentence if it does not)."""
   weights, every = config.distillation, config.distillation.every_layer
-  two = f'distillation.every_layer={every} starts from the teacher and init_from={config.init_from}'
-  fix = 'from another model; set distillation.every_layer=0, or leave init_from empty.'
-  yield not every or not config.init_from, f'{two} {fix}'
-  none = 'distillation.soft_weight and label_weight are both 0, so there is nothing to learn.'
-  yield weights.soft_weight or weights.label_weight, none
+  yield (
+    not every or not config.init_from,
+    f'distillation.every_layer={every} starts from the teacher and init_from={config.init_from} '
+    'from another model; set distillation.every_layer=0, or leave init_from empty.',
+  )
+  yield (
+    weights.soft_weight or weights.label_weight,
+    'distillation.soft_weight and label_weight are both 0, so there is nothing to learn.',
+  )
 
 
 class Teacher(NamedTuple):
@@ -91,29 +95,36 @@ def settings(config: ConfigDict) -> dict[str, Any]:
 def by_answers(config: ConfigDict, objective: Any, teacher: Teacher) -> Lesson:
   """The Lesson in which a student imitates the teacher's answers to labelled examples. InputError
   unless the teacher can answer the examples of this run, in the same form."""
-  named, theirs = f'the teacher {config.teacher}', teacher.objective
-  if (task := teacher.config.objective) != config.objective:
-    other = f'{named} was trained for {task!r} and this run is for {config.objective!r}'
-    raise InputError(f'{other}; fine-tune a teacher for the same task.')
+  theirs, task = teacher.objective, teacher.config.objective
+  if task != config.objective:
+    raise InputError(
+      f'the teacher {config.teacher} was trained for {task!r} and this run is for '
+      f'{config.objective!r}; fine-tune a teacher for the same task.'
+    )
   if objective.labels != theirs.labels:
-    mine, other = (listed(x.labels, 5) or 'none' for x in (objective, theirs))
-    fault = f'{named} has other labels ({other}) than this run ({mine})'
-    fix = "give the run the teacher's labels, in its order"
-    alike = len(theirs.labels) == len(objective.labels)
-    if 'table' in config and alike and not {*theirs.labels} & {*objective.labels}:
-      both = ','.join(map('|'.join, zip(theirs.labels, objective.labels)))
-      fix += f", and beside each what the data calls it: --config.table.labels='{both}'"
-    raise InputError(f'{fault}; {fix}.')
+    labels = listed(objective.labels, 5) or 'none'
+    raise InputError(
+      f'the teacher {config.teacher} has other labels ({listed(theirs.labels, 5) or "none"}) than '
+      f"this run ({labels}); give the run the teacher's labels, in its order (in a table "
+      'table.labels=LABEL|SPELLING,..).'
+    )
   for name in objective.answer_fields:
-    mine, other = getattr(objective, name), getattr(theirs, name)
-    if mine != other:
-      fault = f'{named} was trained with {name}={other} and this run has {mine}'
-      raise InputError(f'{fault}, so their answers have not the same form; take what it has.')
+    value, of_teacher = getattr(objective, name), getattr(theirs, name)
+    if value != of_teacher:
+      raise InputError(
+        f'the teacher {config.teacher} was trained with {name}={of_teacher} and this run has '
+        f'{value}, so their answers have not the same form; take what it has.'
+      )
   parts = jax.eval_shape(theirs.init, jax.random.key(0))
-  if missing := sorted(parts.keys() - teacher.params.keys()):
-    raise InputError(f'the weights of {named} came without {missing[0]}; fine-tune it first.')
-  names = 'seq_length', 'examples_per_row', 'parts'  # the shape of the student's rows
-  sizes = {name: getattr(objective, name) for name in names if hasattr(objective, name)}
-  theirs = dataclasses.replace(theirs, model=teacher.model, **sizes)
-  needed = jax.eval_shape(theirs.init, jax.random.key(0))
-  return Lesson(Distilled, theirs, {part: teacher.params[part] for part in needed})
+  missing = sorted(parts.keys() - teacher.params.keys())
+  if missing:
+    raise InputError(
+      f'the weights of the teacher {config.teacher} came without {missing[0]}; fine-tune it first.'
+    )
+  theirs = dataclasses.replace(
+    theirs,
+    model=teacher.model,
+    seq_length=objective.seq_length,
+    examples_per_row=objective.examples_per_row,
+  )
+  return Lesson(Distilled, theirs, {part: teacher.params[part] for part in parts})

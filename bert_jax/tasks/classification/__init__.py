@@ -61,34 +61,57 @@ POOLED = {'cls': 'cls', 'pooled_mean': 'mean', 'late_mean': 'late'}
 
 
 def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
-  table, weights, single = config.table, config.table.class_weights, not config.table.pair_column
+  table, weights = config.table, config.table.class_weights
   yield from labelled.rules(config)
-  advice = 'leave table.labels and table.class_weights empty and table.multi_label false'
-  has_labels = table.labels or table.multi_label or weights
-  yield not (table.regression and has_labels), f'table.regression has no label set; {advice}.'
+  yield (
+    not (table.regression and (table.labels or table.multi_label or weights)),
+    'table.regression has no label set; leave table.labels and table.class_weights empty and '
+    'table.multi_label false.',
+  )
   yield table.ends or config.model.causal, 'table.ends=false is for causal models; leave it.'
-  odd = f"table.class_weights is {quoted(weights)}; write ((label, weight), ...) or ('balanced',)."
-  yield weights == ('balanced',) or pairs_with_positive_numbers(weights), odd
-  none, lm = not table.lm_weight, f'table.lm_weight is {table.lm_weight}'
-  yield none or config.model.causal, f'{lm}, for causal models; set model.causal=true, or it to 0.'
-  yield none or not config.teacher, f'{lm}, which no teacher knows of; set it to 0.'
-  share = f'table.eval_share {table.eval_share} is a share of data.train, which is empty'
-  yield not table.eval_share or config.data.train, f'{share}; name the training data.'
-  long = f'table.long_texts={table.long_texts}'
-  cut = 'is for single texts; of a pair the longer text loses its end.'
-  yield single or table.long_texts == 'head', f'{long} {cut}'
+  yield (
+    weights == ('balanced',) or pairs_with_positive_numbers(weights),
+    f"table.class_weights is {quoted(weights)}; write ((label, weight), ...) or ('balanced',).",
+  )
+  yield (
+    not table.lm_weight or (config.model.causal and not config.teacher),
+    f'table.lm_weight is {table.lm_weight}, for causal models without a teacher; set it to 0.',
+  )
+  yield (
+    not table.eval_share or config.data.train,
+    f'table.eval_share {table.eval_share} is a share of data.train, which is empty; name the '
+    'training data.',
+  )
+  yield (
+    not table.pair_column or table.long_texts == 'head',
+    f'table.long_texts={table.long_texts} is for single texts; of a pair the longer text loses its '
+    'end.',
+  )
   if table.long_texts == 'hierarchical':
-    row, window = config.data.seq_length, config.task.max_length
-    less = f'{long} puts all windows of a text into one row, and data.seq_length {row}'
-    advice = 'set task.max_length=128, say, and data.seq_length to a multiple of it'
-    two, most = window and row >= 2 * window, row // max(1, window)
-    yield two, f'{less} holds less than two of task.max_length {window}; {advice}.'
-    few = f'{less} has {most}; set data.examples_per_row={most} or more.'
-    yield not two or config.data.examples_per_row >= most, few
-  names = (config.table[f'{name}_column'] for name in ('text', 'pair', 'label'))
-  columns = [name for name in names if name]
-  twice = f'table.text_column, pair_column and label_column name {listed(columns)}'
-  yield len({*columns}) == len(columns), f'{twice}; name different columns.'
+    yield from hierarchical_rules(config)
+  columns = [x for x in (table.text_column, table.pair_column, table.label_column) if x]
+  yield (
+    len({*columns}) == len(columns),
+    f'table.text_column, pair_column and label_column name {listed(columns)}; name different '
+    'columns.',
+  )
+
+
+def hierarchical_rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
+  """Rules for texts all of whose windows are in one row."""
+  row, window = config.data.seq_length, config.task.max_length
+  most = row // max(1, window)
+  yield (
+    window and most >= 2,
+    f'table.long_texts=hierarchical puts all windows of a text into one row, and data.seq_length '
+    f'{row} holds less than two of task.max_length {window}; set task.max_length=128, say, and '
+    'data.seq_length to a multiple of it.',
+  )
+  yield (
+    config.data.examples_per_row >= most,
+    f'table.long_texts=hierarchical puts all windows of a text into one row, and data.seq_length '
+    f'{row} holds {most}; set data.examples_per_row={most} or more.',
+  )
 
 
 def main_metric(config: ConfigDict) -> str:
@@ -100,23 +123,29 @@ def main_metric(config: ConfigDict) -> str:
 def from_released(config: ConfigDict, released: Released) -> None:
   labels, table = released.labels(), config.table
   if released.problem == 'regression' and len(labels) > 1:
-    outputs = f'{len(labels)} outputs, and ours has one'
-    raise InputError(f'the regression has {outputs}, so it cannot be read.')
+    raise InputError(
+      f'the regression has {len(labels)} outputs, and ours has one, so it cannot be read.'
+    )
   table.pooling = {theirs: ours for ours, theirs in POOLED.items()}[released.pooling]
   table.ends = not config.model.causal
   table.multi_label = released.problem == 'multi_label_classification'
   table.regression = not table.multi_label and len(labels) == 1
-  if odd := [label for label in labels if '|' in label]:
-    fault = f'the label {quoted(odd[0])} holds a |, which stands between two spellings here'
-    raise InputError(f'{fault}; rename it in id2label.')
+  for label in labels:
+    if '|' in label:
+      raise InputError(
+        f'the label {quoted(label)} holds a |, which stands between two spellings here; rename it '
+        'in id2label.'
+      )
   if not table.regression:
     table.labels = labels
 
 
 def problem(config: ConfigDict) -> str:
   if config.model.causal and config.table.ends:
-    alone = 'reads each text between [CLS] and [SEP], and those of Hugging Face read it alone'
-    raise InputError(f'this causal classifier {alone}; train one with --config.table.ends=false.')
+    raise InputError(
+      'this causal classifier reads each text between [CLS] and [SEP], and those of Hugging Face '
+      'read it alone; train one with --config.table.ends=false.'
+    )
   if config.table.regression:
     return 'regression'
   return f'{"multi" if config.table.multi_label else "single"}_label_classification'
@@ -142,12 +171,14 @@ def remarks_on(config: ConfigDict, tokenizer: Tokenizer, sources: Mapping[str, A
 
 
 def card(config: ConfigDict) -> Card:
-  table = config.table
-  long = 'windows' if table.long_texts == 'hierarchical' else table.long_texts
-  number = table.label_column.split('|')[0] * table.regression
-  positive, objective = label_sets.positive(table), f'`{config.objective}`'
-  objective += f' (f1 is of {positive!r})' if positive else ''
-  return Card(objective, bool(table.pair_column), table.multi_label, number, long)
+  table, positive = config.table, label_sets.positive(config.table)
+  return Card(
+    trained_for=f'`{config.objective}`' + (f' (f1 is of {positive!r})' if positive else ''),
+    reads_pairs=bool(table.pair_column),
+    all_labels=table.multi_label,
+    number=table.label_column.split('|')[0] if table.regression else '',
+    longer_texts='windows' if table.long_texts == 'hierarchical' else table.long_texts,
+  )
 
 
 class Classify(OfHead):
@@ -169,12 +200,17 @@ class Classify(OfHead):
     return config
 
   def from_parts(self, parts: Sequence[str]) -> dict[str, Any]:
+    if len(parts) == 2 and len(self.fields) == 1 and not self.model.step:
+      raise InputError(
+        'nothing says that this model reads pairs; if it does, use --task pair (in Python, '
+        'model.pair)'
+      )
     if len(parts) != len(self.fields):
-      if len(parts) == 2 and not self.model.step:
-        advice = 'if it does, use --task pair (in Python, model.pair)'
-        raise InputError(f'nothing says that this model reads pairs; {advice}')
-      reads = f'reads {("single texts", "pairs")[len(self.fields) - 1]} and got {len(parts)} in'
-      raise InputError(f'this model {reads} {parts[0][:40]!r}; a tab separates the texts of a pair')
+      reads = 'pairs' if len(self.fields) == 2 else 'single texts'
+      raise InputError(
+        f'this model reads {reads} and got {len(parts)} in {parts[0][:40]!r}; a tab separates the '
+        'texts of a pair'
+      )
     return super().from_parts(parts)
 
   def record(self, fields: dict[str, Any]) -> Example:
@@ -183,11 +219,15 @@ class Classify(OfHead):
     return Example('', '', tuple(texts_in(fields, self.fields)), None)
 
   def shown(self, answer: dict[str, Any]) -> dict[str, Any]:
-    out = dict(zip(self.fields, answer['texts']))
-    several, regression = self.model.objective.multi_label, self.model.objective.regression
-    out['value' if regression else 'labels' if several else 'label'] = answer['prediction']
-    names = 'probability', 'probabilities'
-    return out | {name: answer[name] for name in names if name in answer}
+    objective = self.model.objective
+    name = 'labels' if objective.multi_label else 'label'
+    if objective.regression:
+      name = 'value'
+    out = dict(zip(self.fields, answer['texts'])) | {name: answer['prediction']}
+    for name in ('probability', 'probabilities'):
+      if name in answer:
+        out[name] = answer[name]
+    return out
 
   def returned(self, answers: list[dict | None]) -> list:
     name = 'prediction' if self.model.objective.regression else 'probabilities'

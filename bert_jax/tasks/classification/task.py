@@ -69,14 +69,23 @@ def texts(config: ConfigDict) -> Iterator[str]:
 def objective(config: ConfigDict, tokenizer: Tokenizer, kind: type = Classification) -> Any:
   """The objective of a config, a `kind` of Classification."""
   table, labels = config.table, names(config.table.labels)
-  if unknown := [label for label, _ in table.class_weights if label not in labels]:
-    fault = f'table.class_weights names {quoted(unknown[0])}, which is not a label'
-    raise InputError(f'{fault}; there are {listed(labels)}.')
-  options = {name: table[name] for name in ('multi_label', 'pooling', 'lm_weight')}
-  options['prior'] = labelled.prior_of(table, labels)
-  options['hierarchical'] = table.long_texts == 'hierarchical'
-  options['class_weights'] = label_sets.class_weights(table)
-  return labelled.objective(kind, config, labels, **options)
+  for label, _ in table.class_weights:
+    if label not in labels:
+      raise InputError(
+        f'table.class_weights names {quoted(label)}, which is not a label; there are '
+        f'{listed(labels)}.'
+      )
+  return labelled.objective(
+    kind,
+    config,
+    labels,
+    multi_label=table.multi_label,
+    pooling=table.pooling,
+    lm_weight=table.lm_weight,
+    prior=labelled.prior_of(table, labels),
+    hierarchical=table.long_texts == 'hierarchical',
+    class_weights=label_sets.class_weights(table),
+  )
 
 
 class CutTexts(Sequence):
@@ -181,60 +190,74 @@ class Texts(Scored):
     return [self._answer(i, total[i] / counts[i]) for i in whole.tolist()]
 
   def _answer(self, i: int, logits: np.ndarray) -> dict[str, Any]:
-    example, gold, loss = self.examples[i], self.examples[i].label, None
-    out: dict[str, Any] = {'id': example.id, 'where': example.where, 'texts': [*example.texts]}
-    out['length'] = int(self.tokens[i])
+    example, gold = self.examples[i], self.examples[i].label
+    out: dict[str, Any] = {
+      'id': example.id,
+      'where': example.where,
+      'texts': [*example.texts],
+      'length': int(self.tokens[i]),
+    }
     if self.regression:
       out['prediction'] = float(logits[0])
-      loss = None if gold is None else float((logits[0] - gold) ** 2)
-    elif self.multi_label:
-      shares = expit(logits)
-      out['prediction'] = [label for label, share in zip(self.labels, shares) if share > 0.5]
-      out['probabilities'] = dict(zip(self.labels, map(float, shares)))
-      is_gold = np.isin(self.labels, gold or ())
-      loss = float(np.sum(-np.log(np.where(is_gold, shares, 1 - shares) + 1e-12)))
-    else:
+      if gold is not None:
+        out |= {'gold': gold, 'loss': float((logits[0] - gold) ** 2)}
+      return out
+    if not self.multi_label:
       number = None if gold is None else self.labels.index(gold)
       return out | choice_of_label(self.labels, logits, number)
-    return out if gold is None else out | {'gold': gold, 'loss': loss}
+    shares = expit(logits)
+    out['prediction'] = [label for label, share in zip(self.labels, shares) if share > 0.5]
+    out['probabilities'] = dict(zip(self.labels, map(float, shares)))
+    if gold is not None:
+      of_gold = np.where(np.isin(self.labels, gold), shares, 1 - shares)
+      out |= {'gold': gold, 'loss': float(np.sum(-np.log(of_gold + 1e-12)))}
+    return out
 
   def scores(self, answers: list[dict]) -> dict[str, float]:
     from sklearn.metrics import f1_score, matthews_corrcoef  # slow to import
 
-    gold, predicted = ([a[key] for a in answers] for key in ('gold', 'prediction'))
+    gold: Any = [answer['gold'] for answer in answers]
+    predicted: Any = [answer['prediction'] for answer in answers]
     if self.regression:
       error = float(np.mean(np.abs(np.subtract(gold, predicted))))
       return {'mean_absolute_error': error} | correlations(gold, predicted)
-
-    def f1(average, **options):
-      return float(f1_score(gold, predicted, average=average, zero_division=0, **options))
-
     if self.multi_label:
-      sides = ([[label in held for label in self.labels] for held in x] for x in (gold, predicted))
-      gold, predicted = map(np.array, sides)
-      alike = float((gold == predicted).all(axis=1).mean())
-      return {'micro_f1': f1('micro'), 'macro_f1': f1('macro'), 'subset_accuracy': alike}
+      gold, predicted = (np.array([np.isin(self.labels, x) for x in y]) for y in (gold, predicted))
+      return {
+        'micro_f1': float(f1_score(gold, predicted, average='micro', zero_division=0)),
+        'macro_f1': float(f1_score(gold, predicted, average='macro', zero_division=0)),
+        'subset_accuracy': float((gold == predicted).all(axis=1).mean()),
+      }
     out = {'classification_accuracy': float(np.mean(np.array(gold) == np.array(predicted)))}
     if len(self.labels) == 2:
-      out['f1'] = f1('binary', pos_label=self.labels[1])  # see label_sets.positive
-    else:
-      out['macro_f1'] = f1('macro')  # over the labels that occur
-    alone = len({*gold, *predicted}) == 1  # scikit-learn would warn
-    return out | {'matthews': 0.0 if alone else float(matthews_corrcoef(gold, predicted))}
+      positive = self.labels[1]  # see label_sets.positive
+      out['f1'] = float(f1_score(gold, predicted, pos_label=positive, zero_division=0))
+    else:  # over the labels that occur
+      out['macro_f1'] = float(f1_score(gold, predicted, average='macro', zero_division=0))
+    out['matthews'] = 0.0
+    if len({*gold, *predicted}) > 1:  # else scikit-learn would warn
+      out['matthews'] = float(matthews_corrcoef(gold, predicted))
+    return out
 
   def files(self, answers: list[dict]) -> dict[str, str]:
     """predictions.tsv as GLUE's leaderboard reads it: columns index and prediction."""
-    shown = '{:.3f}'.format if self.regression else ','.join if self.multi_label else str
-    lines = (f'{a["id"]}\t{shown(a["prediction"])}\n' for a in answers)
-    return {'predictions.tsv': 'index\tprediction\n' + ''.join(lines)}
+    lines = ['index\tprediction\n']
+    for answer in answers:
+      prediction = answer['prediction']
+      if self.regression:
+        prediction = f'{prediction:.3f}'
+      elif self.multi_label:
+        prediction = ','.join(prediction)
+      lines.append(f'{answer["id"]}\t{prediction}\n')
+    return {'predictions.tsv': ''.join(lines)}
 
 
 def rows(config: ConfigDict, tokenizer: Tokenizer, split: str, problems: Problems) -> Any:
   out = Texts(config, tokenizer, encoded.of_split(config, tokenizer, split, problems), problems)
   if split == 'train':
     label_sets.log_counts(config, out)
-  elif positive := label_sets.positive(config.table):
-    log.info('f1 is of %r, the second of table.labels', positive)
+  elif label_sets.positive(config.table):
+    log.info('f1 is of %r, the second of table.labels', label_sets.positive(config.table))
   return out
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from bert_jax.errors import InputError
-from bert_jax.tokenizers.base import checked
+from bert_jax.tokenizers.tokenizer import checked
 
 Texts = Iterable[str] | Mapping[str, Iterable[str]]  # in one language, or {language: its texts}
 
@@ -11,17 +11,20 @@ Texts = Iterable[str] | Mapping[str, Iterable[str]]  # in one language, or {lang
 def by_language(texts: Texts) -> dict[str, Iterable[str]]:
   """{language: its texts}; texts that are not given by language get the name ''."""
   parts = dict(texts) if isinstance(texts, Mapping) else {'': texts}
-  return {name: checked(part) if isinstance(part, str) else part for name, part in parts.items()}
+  for part in parts.values():
+    if isinstance(part, str):
+      checked(part)  # an InputError
+  return parts
 
 
 def weights(sizes: dict[str, int], sampling: float) -> dict[str, int]:
   """{language: the whole number by which its counts are multiplied}, at most 100. sizes: {language:
   words or characters}. With S = sampling, a language that makes up the share P(L) of all text
   counts in proportion to P(L)^S, as in M-BERT, whose S is 0.7; 1 leaves all as it is."""
-  for name, size in (sizes or {'': 0}).items():
-    if not size:
-      text = f'language {name!r}' if name else 'the corpus'
-      raise InputError(f'{text} holds no words; check the paths and filters that produce it')
+  empty = [name for name, size in sizes.items() if not size]
+  if empty or not sizes:
+    text = f'language {empty[0]!r}' if empty and empty[0] else 'the corpus'
+    raise InputError(f'{text} holds no words; check the paths and filters that produce it')
   if sampling == 1 or len(sizes) == 1:
     return dict.fromkeys(sizes, 1)
   largest = max(sizes.values())  # the largest language has weight 100
@@ -40,10 +43,11 @@ class WeightedLines:
   lines_of(text) -> its lines. counts: lines and characters. shares: from weighted_shares."""
 
   def __init__(self, texts: Texts, sampling: float, lines_of: Callable[[str], Iterable[str]]):
-    self._lines = {
-      name: [line for text in part for line in lines_of(*checked([text]))]
-      for name, part in by_language(texts).items()
-    }
+    self._lines = {}
+    for name, part in by_language(texts).items():
+      self._lines[name] = []
+      for text in part:
+        self._lines[name] += lines_of(checked([text])[0])
     sizes = {name: sum(map(len, part)) for name, part in self._lines.items()}
     self._times = weights(sizes, sampling)
     lines = sum(map(len, self._lines.values()))

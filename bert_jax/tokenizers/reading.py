@@ -1,211 +1,264 @@
-"""Reads a tokenizer from its file or from a model's folder, and checks the files beside it."""
+"""Reads a tokenizer from its file or from a model's folder, and checks the files beside it.
 
+Of several files the first of FILES is read. Two that give a piece different ids are refused.
+"""
+
+import contextlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from bert_jax.errors import InputError, first_line, log, quoted
+import tokenizers
+
+from bert_jax.errors import InputError, first_line, quoted
 from bert_jax.files import Path
 from bert_jax.text import files
-from bert_jax.tokenizers import spiece, tokenizer_json
-from bert_jax.tokenizers.base import RESERVED, Tokenizer
-from bert_jax.tokenizers.rust_tokenizer import TOKEN_FLAGS, listed
-from bert_jax.tokenizers.sentence_piece import SentencePiece
-from bert_jax.tokenizers.wordpiece import Splitting, WordPiece
+from bert_jax.tokenizers import sentence_piece
+from bert_jax.tokenizers.byte_level import byte_level_content
+from bert_jax.tokenizers.splitting import Splitting
+from bert_jax.tokenizers.tokenizer import (
+  BLANK,
+  RESERVED,
+  ROLES,
+  Around,
+  Tokenizer,
+  listed,
+  reserved_ids,
+)
+from bert_jax.tokenizers.wordpiece import (
+  is_uncased,
+  read_vocab,
+  wordpiece_tokenizer,
+)
 
-_REMOVE = 'remove the one that is not of this model'
-FILES = ('vocab.txt', 'spm.model', 'tokenizer.json', 'vocab.json', *spiece.FILES)
-# Classes, or model_types, with a vocab.txt that split words by another program or file; refused.
-_OTHER_CLASSES = ('bertjapanese', 'bertweet', 'phobert', 'herbert', 'roformer')
-_BY_CHARACTERS = 'it cuts Chinese into words by jieba. To read it by characters, with other ids, '
-_BY_CHARACTERS += 'let vocab.txt be its only vocabulary, and write "tokenizer_class": '
-_BY_CHARACTERS += '"BertTokenizer" into its tokenizer_config.json'
-# Classes of transformers that read tokenizer.json alone.
-_GENERIC = 'PreTrainedTokenizerFast', 'TokenizersBackend'
+FILES = ('tokenizer.json', 'vocab.txt', 'vocab.json', *sentence_piece.FILES)
+_BY_CHARACTERS = (
+  'it cuts Chinese into words by jieba. To read it by characters, with other ids, let vocab.txt be '
+  'its only vocabulary, and write "tokenizer_class": "BertTokenizer" into its tokenizer_config.json'
+)
+# Classes of transformers that put [CLS] and [SEP] around texts if the file has no post_processor.
+_ENCLOSING = re.compile(r'(?!modern)(\w*bert|electra|fnet|xlm|bart)', re.IGNORECASE)
+
+
+def in_folder(folder: str | Path) -> Path | None:
+  """The vocabulary file in the folder of a run or a released model; None if there is none."""
+  for name in FILES:
+    path = Path(folder) / name
+    if path.is_file():
+      return path
+  return None
+
+
+def load_folder(folder: str | Path) -> Tokenizer:
+  """Reads the tokenizer in the folder of a run or a released model, with its own casing.
+  Google's releases do not say the casing: a vocab.txt is cased if many of its words are."""
+  folder = Path(folder).expanduser()
+  path = in_folder(folder)
+  if path is None:
+    raise InputError(f'{folder} holds no vocabulary ({", ".join(FILES)}); is it a run?')
+  return load(path, do_lower_case=None)
 
 
 def load(path: str | Path, *, do_lower_case: bool | None = True) -> Tokenizer:
-  """Reads a `vocab.txt` (one piece a line, the id is the line), a SentencePiece `*.model`,
-  DeBERTa's too, the `spiece.model` of an ALBERT, FNet or T5, the `sentencepiece.bpe.model` of an
-  XLM-R or CamemBERT, a `tokenizer.json`, or a `vocab.json` with merges.txt.
+  """Reads a `vocab.txt` (one piece a line, the id is the line), a SentencePiece `*.model`, a
+  `tokenizer.json`, or a `vocab.json` with merges.txt.
   do_lower_case: of a vocab.txt, which does not say it; InputError if a tokenizer_config.json beside
   it says otherwise. None: as that file says, else by the share of the words with capitals.
   Files beside it that ask for what no tokenizer here does are an error."""
   path = Path(path)
   if not path.is_file():
     fault = 'is a folder' if path.is_dir() else 'does not exist'
-    raise InputError(f'{path} {fault}; give a vocab.txt or *.model file')
-  settings = files.json_of(path.with_name('tokenizer_config.json'))
-  whole = path.with_name('tokenizer.json')
-  if path.name == 'vocab.txt' and settings.get('tokenizer_class') in _GENERIC and whole.is_file():
-    path = whole
-  data = path.read_bytes()
-  if not data.strip():
-    raise InputError(f'{path} is empty; was it cut off while it was copied?')
+    raise InputError(f'{path} {fault}; give a vocab.txt, tokenizer.json or *.model file')
+  if path.name == 'vocab.txt' and path.with_name('tokenizer.json').is_file():
+    path = path.with_name('tokenizer.json')
   if path.suffix != '.model':
     _check_words(path)
-  merges = path.with_name('merges.txt')
-  if spiece.is_of(path):
-    tokenizer = spiece.read(path)
-  elif path.suffix == '.model':
-    tokenizer = SentencePiece(data, source=str(path))
-  elif path.name == 'vocab.json' and merges.is_file():
-    tokenizer = tokenizer_json.read_pair(path, merges)
-  elif path.suffix == '.json':
-    tokenizer = tokenizer_json.read(path)
-    _check_model_beside(path)
-  else:
-    pieces, splitting = _read_vocab(path, data), _splitting(path, do_lower_case)
-    tokenizer = _beside(path, WordPiece(pieces, splitting, source=str(path)))
-  return _with_tokens(path, tokenizer)
+  with whole(path):
+    if path.suffix == '.model':
+      tokenizer = sentence_piece.read_model(path)
+    elif path.name == 'vocab.json' and path.with_name('merges.txt').is_file():
+      tokenizer = _read_pair(path, path.with_name('merges.txt'))
+    elif path.suffix == '.json':
+      tokenizer = _of_content(path, files.json_of(path))
+      _check_beside(path, tokenizer)
+    else:
+      pieces = read_vocab(path)
+      splitting = _splitting(path, pieces, do_lower_case)
+      tokenizer = wordpiece_tokenizer(pieces, splitting, source=str(path))
+    _check_tokens_beside(path, tokenizer)
+    return tokenizer
 
 
-def _read_vocab(path: Path, data: bytes) -> list[str]:
-  """The pieces of a vocab.txt, from its content. The id of a piece is its line, so a line that
-  cannot be a piece keeps its place, under a name with a blank, which no word has."""
-  text = data.decode('utf-8-sig', 'surrogateescape')
-  if wrong := re.search('[\0\udc80-\udcff]', text):
-    line = text.count('\n', 0, wrong.start()) + 1
-    if wrong[0] == '\0':
-      raise InputError(f'{path} is not text: line {line} holds a zero byte; give a vocab.txt')
-    raise InputError(f'{path} is not UTF-8 on line {line}; convert the file to UTF-8')
-  # Split at line ends alone: U+2028 is a piece of the Chinese vocabulary.
-  pieces = [line.strip(' \t') for line in re.split('\r\n?|\n', text)]
-  while pieces and not pieces[-1]:
-    pieces.pop()
-  last = {piece: i for i, piece in enumerate(pieces)}  # as others read it: the last line counts
-  unread = [i for i, piece in enumerate(pieces) if not piece or last[piece] != i]
-  if unread:
-    piece = pieces[unread[0]]
-    why = f'has {quoted(piece)}, as line {last[piece] + 1} does' if piece else 'has nothing'
-    said = '%s: line %d %s; it keeps its id, which no text gets (%d such lines)'
-    log.warning(said, path, unread[0] + 1, why, len(unread))
-  for i in unread:
-    pieces[i] = f'[line {i + 1}]'
-  return pieces
+@contextlib.contextmanager
+def whole(path: Path) -> Iterator[None]:
+  """Turns any error while a file is read, such as the Rust library's, into an InputError."""
+  try:
+    yield
+  except (InputError, OSError, MemoryError):
+    raise
+  except Exception as error:
+    why = f'{type(error).__name__}: {first_line(error):.100}'
+    raise InputError(f'{path} is not built as a vocabulary is ({why}); is it whole?') from None
 
 
-def _splitting(path: Path, do_lower_case: bool | None) -> Splitting:
+def _splitting(path: Path, pieces: list[str], do_lower_case: bool | None) -> Splitting:
   """The Splitting for a vocab.txt, by the tokenizer_config.json beside it; see load."""
   beside = path.with_name('tokenizer_config.json')
-  said = files.json_of(beside)
-  if said.get('do_lower_case') is None:
-    said['do_lower_case'] = _is_uncased(path) if do_lower_case is None else do_lower_case
-  splitting = Splitting.of(said, beside)
+  settings = files.json_of(beside)
+  if settings.get('do_lower_case') is None:
+    lower = is_uncased(path, pieces) if do_lower_case is None else do_lower_case
+    settings['do_lower_case'] = lower
+  splitting = Splitting.of(settings, beside)
   if do_lower_case not in (None, splitting.do_lower_case):
     raise InputError(f'{beside} says do_lower_case is {not do_lower_case}; use that')
   return splitting
 
 
-def _is_uncased(path: Path) -> bool:
-  """Whether a twentieth of the words of a vocab.txt at most has capitals: some may be added."""
-  words = re.split(r'\s*\n(?:##)?', path.read_text(errors='replace'))
-  words = [word for word in words if word.isalpha() and word.lower() != word.upper()]
-  capital = [word for word in words if word != word.lower()]
-  is_uncased = 20 * len(capital) <= len(words)
-  if capital:
-    kind, say = ('uncased', log.warning) if is_uncased else ('cased', log.info)
-    found = f'{len(capital):,} of its {len(words):,} words have capitals, such as {capital[0]}'
-    fix = 'if it is not, write do_lower_case into a tokenizer_config.json beside it'
-    say('%s is taken for %s, since %s; %s', path, kind, found, fix)
-  return is_uncased
+# ------------------------------------------------------------------------------ tokenizer.json
 
 
-def _with_tokens(path: Path, tokenizer: Tokenizer) -> Tokenizer:
-  """The tokenizer with the tokens, all in its vocabulary, that the files beside it search for."""
+def _of_content(path: Path, content: dict[str, Any]) -> Tokenizer:
+  """Makes a tokenizer from the parsed content of the tokenizer.json at `path`. Texts are searched
+  for all added tokens, as by transformers, but for the reserved ones ([MASK])."""
+  content = content | {'added_tokens': content.get('added_tokens') or []}
+  ids = {token['content']: token['id'] for token in content['added_tokens']} | listed(content)
+  names = _names(path, ids)
+  tokenizer = Tokenizer(content, source=str(path), names=names, around=_around(path, content))
+  if tokenizer.splitting:  # written as the maker of such content does
+    return wordpiece_tokenizer(tokenizer.pieces, tokenizer.splitting, source=str(path))
+  return tokenizer
+
+
+def _names(path: Path, ids: Mapping[str, int]) -> dict[str, str]:
+  """{reserved piece: its name} of a mask and padding that the files beside a tokenizer.json call
+  otherwise than usual."""
   settings = files.json_of(path.with_name('special_tokens_map.json'))
   settings |= files.json_of(path.with_name('tokenizer_config.json'))
-  given = files.json_of(path.with_name('added_tokens.json'))
-  tokens = [{'content': token, 'normalized': True} for token in given]
+  pieces, names = sorted(ids, key=lambda piece: ids[piece]), {}
+  usual = {name: pieces[i] for name, i in reserved_ids(pieces).items()}
+  for role in ('mask', 'pad'):
+    token = settings.get(f'{role}_token')
+    if isinstance(token, dict):
+      token = token.get('content')
+    otherwise = usual.get('[UNK]') if role == 'pad' else None
+    if token in ids and token != usual.get(ROLES[role], otherwise):
+      names[ROLES[role]] = token
+  return names
+
+
+def _around(path: Path, content: Mapping[str, Any]) -> Around | None:
+  """What the post_processor of a tokenizer.json puts around texts; None: not said, as in BERT."""
+  settings = files.json_of(path.with_name('tokenizer_config.json'))
+  kind = settings.get('tokenizer_class')
+  kind = str(kind or files.json_of(path.with_name('config.json')).get('model_type') or '')
+  given = content.get('post_processor')
+  if not given and (not kind or _ENCLOSING.match(kind)):
+    return None
+  two_words = {'type': 'WordLevel', 'vocab': {'a': 0, 'b': 1}, 'unk_token': 'a'}
+  toy = {'version': '1.0', 'added_tokens': [], 'model': two_words, 'post_processor': given}
+  pair = tokenizers.Tokenizer.from_str(json.dumps(toy)).encode('a', 'b')
+  first, second = (pair.sequence_ids.index(i) for i in (0, 1))
+  parts = pair.ids[:first], pair.ids[first + 1 : second], pair.ids[second + 1 :]
+  return Around(*map(tuple, parts)) if kind or any(parts) else None
+
+
+def _check_beside(path: Path, tokenizer: Tokenizer) -> None:
+  """InputError if another vocabulary beside a tokenizer.json has other ids, or the settings beside
+  it another casing."""
+  ids = {piece: i for i, piece in enumerate(tokenizer.pieces)}
+  for name in ('vocab.txt', *sentence_piece.FILES):
+    other = path.with_name(name)
+    if not other.is_file():
+      continue
+    if name == 'vocab.txt':
+      theirs = {piece: i for i, piece in enumerate(read_vocab(other))}
+    else:
+      theirs = sentence_piece.ids_of(other)
+    for piece, i in theirs.items():
+      if ids.get(piece) != i and piece.upper() not in RESERVED:
+        raise InputError(
+          f'{path} and {other} differ: the id of {quoted(piece)} is {ids.get(piece, "none")} in '
+          f'the one and {i} in the other; remove the one that is not of this model'
+        )
+  beside = path.with_name('tokenizer_config.json')
+  settings = files.json_of(beside)
+  if tokenizer.splitting and str(settings.get('tokenizer_class')).startswith('Bert'):
+    Splitting.of(settings, beside)
+    for flag in ('do_lower_case', 'tokenize_chinese_chars', 'strip_accents'):
+      if settings.get(flag) not in (None, getattr(tokenizer.splitting, flag)):
+        raise InputError(
+          f'{path} and {beside} differ: {flag} is {settings[flag]} in the second; mend one of them'
+        )
+
+
+# ------------------------------------------------------------------------------ other files
+
+
+def _read_pair(vocabulary: Path, merges: Path) -> Tokenizer:
+  """Reads a byte-level tokenizer, such as RoBERTa's and GPT-2's, from vocab.json and merges.txt."""
+  ids = files.json_of(vocabulary)
+  pairs = []
+  for line in re.split('\r\n?|\n', merges.read_bytes().decode('utf-8')):
+    if line and not line.startswith('#version'):
+      pairs.append(line.split(' '))
+      if len(pairs[-1]) != 2:
+        raise InputError(f'{merges} has a line that is no pair, {quoted(line)}; is it whole?')
+  if BLANK not in ids:
+    raise InputError(
+      f'{vocabulary} is no vocabulary of bytes; let transformers save its tokenizer.json beside it.'
+    )
+  content = byte_level_content(sorted(ids, key=lambda piece: ids[piece]), pairs)
+  return Tokenizer(content, source=str(vocabulary))
+
+
+def _check_tokens_beside(path: Path, tokenizer: Tokenizer) -> None:
+  """InputError if the files beside a vocabulary name tokens that no text is searched for."""
+  settings = files.json_of(path.with_name('special_tokens_map.json'))
+  settings |= files.json_of(path.with_name('tokenizer_config.json'))
+  tokens = list(files.json_of(path.with_name('added_tokens.json')))
   for name in ('additional_special_tokens', 'extra_special_tokens', 'added_tokens_decoder'):
     more = settings.get(name) or ()
     tokens += more.values() if isinstance(more, dict) else more
-  tokens = [x if isinstance(x, dict) else {'content': x, 'special': True} for x in tokens]
-  tokens = {str(token.get('content')): token for token in tokens}
-  ids = {piece: i for i, piece in enumerate(tokenizer.pieces)}
-  known = {tokenizer.pieces[i] for i in tokenizer.special_ids}
-  known |= {token['content'] for token in getattr(tokenizer, 'content', {}).get('added_tokens', ())}
-  known |= {*map(str.lower, RESERVED)} - ids.keys()
-  new = [name for name in tokens if name not in known]
-  if lost := [x for x in new if x not in ids or isinstance(tokenizer, SentencePiece)]:
-    fault = f'the files beside {path} add {len(lost)} tokens that no text is searched for'
-    raise InputError(f'{fault}, such as {quoted(lost[0])}; this model cannot be read.')
-  flags = lambda token: {flag: bool(token.get(flag)) for flag in (*TOKEN_FLAGS, 'special')}
-  added = [flags(tokens[name]) | {'id': ids[name], 'content': name} for name in new]
-  return tokenizer_json.with_tokens(path, tokenizer, added) if added else tokenizer
+  known = {token['content'] for token in tokenizer.content['added_tokens']}
+  known |= {tokenizer.pieces[i] for i in tokenizer.special_ids}
+  for token in tokens:
+    name = token.get('content') if isinstance(token, dict) else token
+    if name not in known and str(name).upper() not in RESERVED:
+      raise InputError(
+        f'the files beside {path} add the token {quoted(name)}, which texts are not searched for; '
+        'let transformers save its tokenizer.json beside it.'
+      )
 
 
-def _beside(path: Path, tokenizer: WordPiece) -> Tokenizer:
-  """The tokenizer of a vocab.txt and of the tokenizer.json beside it, which may add tokens and say
-  what stands around texts. InputError if that gives other ids."""
-  other = path.with_name('tokenizer.json')
-  if path.name != 'vocab.txt' or not (content := files.json_of(other)):
-    return tokenizer
-  with tokenizer_json.whole(other):
-    ours, theirs = {piece: i for i, piece in enumerate(tokenizer.pieces)}, listed(content)
-    if not (why := _other_id(ours, theirs)):
-      plain = {'added_tokens': [], 'post_processor': None}
-      plain = tokenizer_json.from_content(other, content | plain)
-      if plain.fingerprint == tokenizer.fingerprint:
-        return tokenizer_json.from_content(other, content)
-      mine = json.loads(tokenizer.rust.to_str())
-      differs = lambda mine, said: any(x not in (None, mine.get(k)) for k, x in said.items())
-      parts = 'model', 'normalizer', 'pre_tokenizer'
-      parts = [part for part in parts if differs(mine[part], content.get(part) or {'': ''})]
-      why = f'the {" and the ".join(parts)} of the second would give other ids'
-  raise InputError(f'{path} and {other} differ: {why}; {_REMOVE}')
-
-
-def _other_id(ours: Mapping[str, int], theirs: Mapping[str, int]) -> str:
-  """A piece that has another id in the second of two vocabularies, in words; '': there is none."""
-  for piece in [*ours, *theirs]:
-    here, there = (x.get(piece, 'none') for x in (ours, theirs))
-    if here != there:
-      return f'the id of {quoted(piece)} is {here} in the one and {there} in the other'
-  return ''
-
-
-def _check_model_beside(path: Path) -> None:
-  """InputError if a released SentencePiece model beside a tokenizer.json has other pieces."""
-  for other in filter(Path.is_file, map(path.with_name, spiece.FILES)):
-    theirs = spiece.ids(other)
-    if theirs and (why := _other_id(listed(files.json_of(path)), theirs)):
-      raise InputError(f'{path} and {other} differ: {why}; {_REMOVE}')
+# Classes, or model_types, that split words by another program than a vocabulary beside them says.
+_OTHER_CLASSES = ('bertjapanese', 'bertweet', 'phobert', 'herbert')
+# {setting of a tokenizer_config.json: what is read}
+_USUAL = {
+  'word_tokenizer_type': 'basic',
+  'subword_tokenizer_type': 'wordpiece',
+  'do_basic_tokenize': True,
+  'never_split': [],
+}
 
 
 def _check_words(path: Path) -> None:
   """InputError if files beside a vocabulary ask for a way to split words that is not supported."""
   settings = files.json_of(path.with_name('tokenizer_config.json'))
   model = files.json_of(path.with_name('config.json'))
-  said = (settings.get('tokenizer_class'), *map(model.get, ('tokenizer_class', 'model_type')))
-  kind = first_line(next(filter(None, said), 'none'))
-  is_of = lambda names: kind.lower().replace('-', '').startswith(names)
-  # In a tokenizer.json, too, others split words than RoFormer's program.
-  refused = {f'tokenizer_class {kind}': is_of('roformer')}
-  if path.name != 'tokenizer.json':
-    splitter, pieces = (settings.get(f'{part}_tokenizer_type') for part in ('word', 'subword'))
-    refused |= {
-      f'tokenizer_class {kind}': is_of(_OTHER_CLASSES),
-      f'word_tokenizer_type {first_line(splitter)}': splitter not in (None, 'basic'),
-      f'subword_tokenizer_type {first_line(pieces)}': pieces not in (None, 'wordpiece'),
-      'do_basic_tokenize false': settings.get('do_basic_tokenize') not in (None, True),
-      'never_split': bool(settings.get('never_split')),
-    }
-  if wrong := [name for name, is_wrong in refused.items() if is_wrong]:
-    fault = f'{path.parent} asks for {wrong[0]}, which splits words otherwise than here'
-    fix = _BY_CHARACTERS if is_of('roformer') else 'this model cannot be read'
-    raise InputError(f'{fault} with a {path.name}; {fix}.')
-
-
-def in_folder(folder: str | Path) -> Path | None:
-  """The vocabulary file in the folder of a run or a released model; None if there is none."""
-  paths = (Path(folder) / name for name in FILES)
-  return next((path for path in paths if path.is_file()), None)
-
-
-def load_folder(folder: str | Path) -> Tokenizer:
-  """Reads the tokenizer in the folder of a run or a released model, with its own casing.
-  Google's releases do not say the casing: a vocab.txt is cased if many of its words are."""
-  if (path := in_folder(folder := Path(folder).expanduser())) is None:
-    raise InputError(f'{folder} holds no vocabulary ({", ".join(FILES)}); is it a run?')
-  return load(path, do_lower_case=None)
+  kind = settings.get('tokenizer_class') or model.get('tokenizer_class') or model.get('model_type')
+  name = str(kind).lower().replace('-', '')
+  fix, wrong = 'this model cannot be read', ''
+  if name.startswith('roformer'):
+    fix, wrong = _BY_CHARACTERS, f'tokenizer_class {kind}'
+  elif path.name != 'tokenizer.json':
+    if name.startswith(_OTHER_CLASSES):
+      wrong = f'tokenizer_class {kind}'
+    for setting, usual in _USUAL.items():
+      if settings.get(setting) not in (None, usual):
+        wrong = f'{setting} {settings[setting]}'
+  if wrong:
+    raise InputError(
+      f'{path.parent} asks for {first_line(wrong)}, which splits words otherwise than here '
+      f'with a {path.name}; {fix}.'
+    )

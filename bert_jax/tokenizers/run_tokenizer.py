@@ -1,6 +1,5 @@
 """Chooses a run's tokenizer: from the weights it starts from, from a file, or a new one."""
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -10,11 +9,11 @@ from ml_collections import ConfigDict
 from bert_jax import tokenizers
 from bert_jax.errors import InputError, log
 from bert_jax.files import Path
-from bert_jax.tokenizers.base import Tokenizer
 from bert_jax.tokenizers.byte_level import byte_tokenizer, train_byte_level
 from bert_jax.tokenizers.language_weights import Texts
 from bert_jax.tokenizers.sentence_piece import train_sentencepiece
-from bert_jax.tokenizers.wordpiece import Splitting
+from bert_jax.tokenizers.splitting import Splitting
+from bert_jax.tokenizers.tokenizer import Tokenizer
 from bert_jax.tokenizers.wordpiece_trainer import train_wordpiece
 
 
@@ -25,24 +24,29 @@ def load_or_train(
   on texts(). InputError if the folder's vocabulary is not tokenizer.path's, or has not
   model.vocab_size pieces (but released weights may have more rows than pieces)."""
   settings, size = config.tokenizer, config.model.vocab_size
-  from_path = lambda: tokenizers.load(settings.path, do_lower_case=settings.do_lower_case)
+  named = None
+  if settings.path and (not folder or Path(settings.path).is_file()):
+    named = tokenizers.load(settings.path, do_lower_case=settings.do_lower_case)
   if folder:
     tokenizer = tokenizers.load_folder(folder)
-    lower = getattr(tokenizer, 'do_lower_case', settings.do_lower_case)
-    if lower != settings.do_lower_case:
-      said = 'text is %slower-cased, as the vocabulary of %s asks, not as tokenizer.do_lower_case'
-      log.warning(said, '' if lower else 'not ', folder)
-    if Path(settings.path).is_file() and _core(from_path()) != _core(tokenizer):
+    if tokenizer.splitting and tokenizer.do_lower_case != settings.do_lower_case:
+      log.warning(
+        'text is %slower-cased, as the vocabulary of %s asks, not as tokenizer.do_lower_case',
+        '' if tokenizer.do_lower_case else 'not ',
+        folder,
+      )
+    if named and named.fingerprint != tokenizer.fingerprint:
       raise InputError(f'tokenizer.path is not the vocabulary of {folder}; leave it empty.')
     check_fits(tokenizer, config.model, folder)
     return tokenizer
-  if not settings.path and settings.kind in ('bytes', 'byte_bpe') and settings.do_lower_case:
-    fault = f'tokenizer.kind={settings.kind} keeps capitals'
-    raise InputError(f'{fault}; set tokenizer.do_lower_case=false.')
-  if settings.path:
-    tokenizer = from_path()
+  if named:
+    tokenizer = named
     if not config.model.causal:
       tokenizer.check_encloses()
+  elif settings.kind in ('bytes', 'byte_bpe') and settings.do_lower_case:
+    raise InputError(
+      f'tokenizer.kind={settings.kind} keeps capitals; set tokenizer.do_lower_case=false.'
+    )
   elif settings.kind == 'bytes':
     tokenizer = byte_tokenizer()
   else:
@@ -58,17 +62,11 @@ def load_or_train(
     )
     log.info('vocabulary: %s', describe(counts))
   if tokenizer.vocab_size != size:
-    fault = f'the vocabulary has {tokenizer.vocab_size} pieces and model.vocab_size is {size}'
-    raise InputError(f'{fault}; set --config.model.vocab_size={tokenizer.vocab_size}.')
+    raise InputError(
+      f'the vocabulary has {tokenizer.vocab_size} pieces and model.vocab_size is {size}; '
+      f'set --config.model.vocab_size={tokenizer.vocab_size}.'
+    )
   return tokenizer
-
-
-def _core(tokenizer: Any) -> Any:
-  """What a tokenizer is compared by: without what runs of earlier versions did not read."""
-  if not hasattr(tokenizer, 'rust'):
-    return tokenizer.fingerprint
-  content = json.loads(tokenizer.rust.to_str())
-  return tokenizer.pieces, [content[part] for part in ('normalizer', 'pre_tokenizer', 'model')]
 
 
 def check_fits(tokenizer: Tokenizer, model: ConfigDict, folder: str | Path) -> None:
@@ -76,19 +74,27 @@ def check_fits(tokenizer: Tokenizer, model: ConfigDict, folder: str | Path) -> N
   few less are remarked on), or an encoder's texts are not enclosed as here."""
   pieces, rows = tokenizer.vocab_size, model.vocab_size
   if not rows / 2 <= pieces <= rows:
-    fault = f'the vocabulary of {folder} has {pieces} pieces and its weights have {rows} rows'
-    raise InputError(f'{fault}; it is cut off, or not theirs: bring theirs back.')
+    raise InputError(
+      f'the vocabulary of {folder} has {pieces} pieces and its weights have {rows} rows; '
+      'it is cut off, or not theirs: bring theirs back.'
+    )
   if pieces < rows:
-    more = f'{rows}: no text gets the other {rows - pieces} and none fills a mask'
-    said = '%s: its vocabulary has %d pieces and its weights have rows for %s; if a line of it was '
-    log.warning(said + 'lost, all later ids are wrong', folder, pieces, more)
+    log.warning(
+      '%s: its vocabulary has %d pieces and its weights have rows for %d: no text gets the other '
+      '%d and none fills a mask; if a line of it was lost, all later ids are wrong',
+      folder,
+      pieces,
+      rows,
+      rows - pieces,
+    )
   if not model.causal:
     tokenizer.check_encloses()
 
 
 def check_path(config: ConfigDict) -> None:
   """InputError if tokenizer.path of a new run names no file."""
-  if (path := config.tokenizer.path) and not Path(path).is_file():
+  path = config.tokenizer.path
+  if path and not Path(path).is_file():
     raise InputError(f'tokenizer.path={path} is no file; name a vocab.txt or *.model file.')
 
 
@@ -103,15 +109,25 @@ def train(
   names: Mapping[str, str],
 ) -> tuple[Tokenizer, dict[str, Any]]:
   """Trains a kind of vocabulary: (the tokenizer, counts). names: {argument: the user's name}."""
-  common: dict[str, Any] = dict(vocab_size=vocab_size, sampling=sampling)
   try:
     if kind == 'byte_bpe':
-      return train_byte_level(texts, **common)
-    common |= dict(character_coverage=character_coverage)
+      return train_byte_level(texts, vocab_size=vocab_size, sampling=sampling)
     if kind == 'wordpiece':
-      return train_wordpiece(texts, splitting=splitting, **common)
-    lower = splitting.do_lower_case
-    return train_sentencepiece(texts, model_type=kind, do_lower_case=lower, **common)
+      return train_wordpiece(
+        texts,
+        vocab_size=vocab_size,
+        splitting=splitting,
+        character_coverage=character_coverage,
+        sampling=sampling,
+      )
+    return train_sentencepiece(
+      texts,
+      vocab_size=vocab_size,
+      model_type=kind,
+      do_lower_case=splitting.do_lower_case,
+      character_coverage=character_coverage,
+      sampling=sampling,
+    )
   except InputError as error:
     sentence = re.sub('|'.join(names), lambda match: names[match[0]], str(error))
     raise InputError(sentence) from None
@@ -120,5 +136,6 @@ def train(
 def describe(counts: dict[str, Any]) -> str:
   """The counts of a trainer as text for the log: '12,345 words, ...'."""
   parts = [f'{n:,} {name.replace("_", " ")}' for name, n in counts.items() if name != 'shares']
-  shares = counts['shares'] if len(counts['shares']) > 1 else {}
-  return ', '.join(parts + [f'{share:.1%} {name}' for name, share in shares.items()])
+  if len(counts['shares']) > 1:
+    parts += [f'{share:.1%} {name}' for name, share in counts['shares'].items()]
+  return ', '.join(parts)

@@ -1,80 +1,261 @@
-"""Reads SentencePiece's `*.model` files, and trains them: the same texts give the same bytes."""
+"""SentencePiece: trains models, and makes of any `*.model` the content of a tokenizer.json, as
+transformers 4 converts them. The same texts give the same bytes.
 
-import hashlib
+Models are read that are trained here, and those of CLASSES, released by others: the spiece.model of
+ALBERT, FNet and T5, the sentencepiece.bpe.model of XLM-R and CamemBERT, the spm.model of DeBERTa.
+ALBERT and FNet lower-case text and strip accents, if nothing says otherwise, before SentencePiece's
+own normalisation, and never take a number and the comma behind it as one piece. fairseq, by which
+XLM-R and CamemBERT were trained, has its own special pieces first, and <mask> last. DeBERTa's
+[MASK] is the piece after the last of its model, and so are T5's sentinels, <extra_id_0> the last.
+"""
+
+import base64
 import io
 import re
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
 import sentencepiece
-from sentencepiece import sentencepiece_pb2  # which defines its classes when it is imported
 
-from bert_jax.errors import InputError
-from bert_jax.text import protobuf
-from bert_jax.text.sentences import UNSPACED
-from bert_jax.tokenizers.base import Encoding, Tokenizer, checked
+from bert_jax.errors import InputError, quoted
+from bert_jax.files import Path
+from bert_jax.text import files, protobuf
 from bert_jax.tokenizers.language_weights import Texts, WeightedLines
+from bert_jax.tokenizers.tokenizer import MARK, Around, Tokenizer, reserved_ids
+from bert_jax.tokenizers.wordpiece import special_token
 
-_TRAINER, _BLANK_IS_SUFFIX = 2, 24  # field numbers in sentencepiece_model.proto
+FILES = 'spiece.model', 'sentencepiece.bpe.model', 'spm.model'
+_DEBERTA, _T5 = 'DebertaV2Tokenizer', 'T5Tokenizer'
+# Field numbers in sentencepiece_model.proto; _UNIGRAM and _BPE are values of _MODEL_TYPE.
+_TRAINER, _MODEL_TYPE, _UNIGRAM, _BPE, _BLANK_IS_SUFFIX = 2, 3, 1, 2, 24
+_NORMALIZER, _CHARSMAP = 3, 2
+_AFTER_NUMBER = 100.0  # the extra cost of "1," over its two pieces
+_FAIRSEQ = '<unk>', '<s>', '</s>'  # what a model begins with that has no further settings
+_XLM_R = '<s>', '<pad>', '</s>', '<unk>'
+_CAMEMBERT = '<s>NOTUSED', '<pad>', '</s>NOTUSED', '<unk>', '<unk>NOTUSED'
+_OF_T5 = '<pad>', '</s>', '<unk>'
+_SENTINELS = tuple(f'<extra_id_{i}>' for i in reversed(range(100)))
 _SLICE = 4096  # characters; SentencePiece leaves out longer lines
 _LEFT_OUT = str.maketrans('\0\u2585', '  ')  # SentencePiece leaves out lines with these
 _THREADS = 4  # a constant, since unigram's sums depend on how the words are dealt to threads
-_RESERVED: dict[str, Any] = dict(pad_id=0, unk_id=1, bos_id=-1, eos_id=-1, pad_piece='[PAD]')
-_RESERVED |= dict(unk_piece='[UNK]', control_symbols=['[CLS]', '[SEP]', '[MASK]'])
 
 
-class SentencePiece(Tokenizer):
-  """A tokenizer of a model trained by `sentencepiece`, which includes normalisation and casing.
-  Offsets leave out the space that is part of a word, so a lone '▁', that space, has empty ones."""
+class Release(NamedTuple):
+  """What a class of tokenizers makes of a SentencePiece model."""
 
-  def __init__(self, model: bytes, *, source: str = 'the model'):
-    self._library = processor(model, source)
-    pieces = [self._library.id_to_piece(i) for i in range(self._library.get_piece_size())]
-    super().__init__(pieces, hashlib.sha256(model).hexdigest(), source)
-    trainer = dict(protobuf.fields(protobuf.messages(model).get(_TRAINER, b'')))
-    self._suffix = suffix = bool(trainer.get(_BLANK_IS_SUFFIX))  # treat_whitespace_as_suffix
-    first, last = ('', '▁') if suffix else ('▁', '')
-    # In scripts without blanks each piece is a word.
-    begins, ends = re.compile(f'[{first}{UNSPACED}]'), re.compile(f'[{last}{UNSPACED}]$')
-    self._begins_word = np.array([bool(begins.match(piece)) for piece in pieces])
-    self._ends_word = np.array([bool(ends.search(piece)) for piece in pieces])
-    self._blank = np.array([piece == '▁' and not suffix for piece in pieces])
-    for i in (self.pad_id, self.cls_id, self.sep_id, self.mask_id):
-      if not self._library.is_control(i):
-        fault = f'{source} has {pieces[i]} as a piece that text could produce'
-        raise InputError(f'{fault}; train it with --control_symbols')
-
-  def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
-    texts = checked(texts)
-    protos = self._library.encode(texts, out_type='serialized_proto')
-    return list(map(self._encoding, texts, protos))
-
-  def _encoding(self, text: str, proto: bytes) -> Encoding:
-    pieces = sentencepiece_pb2.SentencePieceText.FromString(proto).pieces  # pyrefly: ignore[missing-attribute]
-    spans = np.array([(p.begin, p.end) for p in pieces], np.int32).reshape(-1, 2)
-    utf8 = np.frombuffer(text.encode(), np.uint8)
-    offsets = np.cumsum(np.append(0, (utf8 & 0xC0) != 0x80), dtype=np.int32)[spans]
-    if self._suffix:
-      blanks = [len(p.surface.rstrip()) - len(p.surface) for p in pieces]
-    else:
-      blanks = [len(p.surface) - len(p.surface.lstrip()) for p in pieces]
-    offsets[:, int(self._suffix)] += np.array(blanks, np.int32)
-    return self.encoding([p.id for p in pieces], offsets)
-
-  def ids_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
-    return [np.array(ids, np.int32) for ids in self._library.encode(checked(texts), out_type=int)]
-
-  def files(self) -> dict[str, bytes]:
-    return {'spm.model': self._library.serialized_model_proto()}
+  model_type: str = ''  # the model_type of the config.json beside it
+  begins: tuple[str, ...] = ()  # the first pieces of the model; (): any
+  first: tuple[str, ...] = ()  # special pieces that come before them
+  replaced: int = 0  # so many pieces of the model stand among `first` already
+  last: tuple[str, ...] = ()  # pieces that come after all of the model
+  around: Around | None = None  # None: as in a BERT
 
 
-def processor(model: bytes, source: str) -> Any:
-  """The library's reader of a model; InputError if the bytes are none."""
+CLASSES = {
+  'AlbertTokenizer': Release('albert'),
+  'FNetTokenizer': Release('fnet'),
+  'XLMRobertaTokenizer': Release('xlm-roberta', _FAIRSEQ, _XLM_R, 3, ('<mask>',)),
+  'CamembertTokenizer': Release('camembert', _FAIRSEQ, _CAMEMBERT, 1, ('<mask>',)),
+  _T5: Release('t5', _OF_T5, _OF_T5, 3, _SENTINELS, Around((), (1,), (1,))),
+  _DEBERTA: Release('deberta-v2', ('[PAD]', '[CLS]', '[SEP]', '[UNK]'), last=('[MASK]',)),
+}
+OURS = Release()  # and of others, who train their models as SentencePiece's documentation says
+
+_SPACE = {'type': 'Metaspace', 'replacement': MARK, 'prepend_scheme': 'always', 'split': True}
+_STRIP = {'type': 'Strip', 'strip_left': True, 'strip_right': True}
+_ONE_BLANK = {'type': 'Replace', 'pattern': {'Regex': ' {2,}'}, 'content': ' '}
+
+
+def read_model(path: Path) -> Tokenizer:
+  """Makes a tokenizer of a SentencePiece model. InputError if its name is that of a released one
+  and the files beside it name none of CLASSES, since others treat text otherwise."""
+  content, release = content_of(path)
+  return Tokenizer(content, source=str(path), around=release.around)
+
+
+def content_of(path: Path) -> tuple[dict[str, Any], Release]:
+  """(the content of a tokenizer.json, the Release) of the model at a path."""
+  name = _class_of(path)
+  if path.name == 'spm.model' and name != _DEBERTA or path.name not in FILES:
+    return model_content(path.read_bytes(), str(path)), OURS
+  if name not in CLASSES:
+    raise InputError(
+      f'{path} is not known to be of a family that is read; '
+      f'write its tokenizer_class ({" or ".join(CLASSES)}) into tokenizer_config.json.'
+    )
+  release = CLASSES[name]
+  last = release.last
+  model, kind, charsmap = _parsed(path.read_bytes(), str(path))
+  begins = tuple(model.id_to_piece(i) for i in range(len(release.begins)))
+  if kind != _UNIGRAM or begins != release.begins or any(_has(model, x) for x in last):
+    wanted = f'begins with {" ".join(release.begins)}' if release.begins else 'is a unigram model'
+    raise InputError(
+      f'{path} is no model of {name}, which {wanted} and has no {last[0] if last else ""}; '
+      'is it of another?'
+    )
+  vocabulary = [[model.id_to_piece(i), model.get_score(i)] for i in range(len(model))]
+  if release.first or last:
+    first = [[x, -100.0 if x == '<unk>NOTUSED' else 0.0] for x in release.first]
+    vocabulary = first + vocabulary[release.replaced :] + [[piece, 0.0] for piece in last]
+  else:
+    for pair in vocabulary:
+      if re.search(r'\d,$', pair[0]):
+        pair[1] -= _AFTER_NUMBER
+  special = {*release.first, *last, '[CLS]', '[SEP]', '[MASK]', '[PAD]', '<pad>', '<unk>', '[UNK]'}
+  added = []
+  for i, (piece, _) in enumerate(vocabulary):
+    if piece in special:
+      strips = 'mask' in piece.lower() and name != _DEBERTA
+      added.append(special_token(i, piece, lstrip=strips))
+  before, words = _steps(path, name)
+  steps = [*before, *charsmap, *([_ONE_BLANK] if name == _DEBERTA else [])]
+  unknown = release.first.index('<unk>') if release.first else model.unk_id()
+  content = {
+    'version': '1.0',
+    'added_tokens': added,
+    'normalizer': {'type': 'Sequence', 'normalizers': steps},
+    'pre_tokenizer': {'type': 'Sequence', 'pretokenizers': [*words, _SPACE]},
+    'decoder': _SPACE,
+    'model': {
+      'type': 'Unigram',
+      'unk_id': unknown,
+      'byte_fallback': False,
+      'vocab': vocabulary,
+    },
+  }
+  return content, release
+
+
+def ids_of(path: Path) -> dict[str, int]:
+  """{piece: id} of a model; {} of a released one of a family that is not read."""
+  if path.name != 'spm.model' and _class_of(path) not in CLASSES:
+    return {}
+  vocabulary = content_of(path)[0]['model']['vocab']
+  if isinstance(vocabulary, dict):
+    return vocabulary
+  return {piece: i for i, (piece, _) in enumerate(vocabulary)}
+
+
+def model_content(data: bytes, source: str = 'the model') -> dict[str, Any]:
+  """The content of a tokenizer.json from the bytes of a model that is trained here, or likewise."""
+  model, kind, charsmap = _parsed(data, source)
+  vocabulary = [[model.id_to_piece(i), model.get_score(i)] for i in range(len(model))]
+  reserved = set(reserved_ids([piece for piece, _ in vocabulary]).values())
+  for i in range(len(model)):
+    if model.is_control(i) and i not in reserved:
+      vocabulary[i][0] = f' {vocabulary[i][0]}'  # which no text produces
+  content = {
+    'version': '1.0',
+    'added_tokens': [special_token(i, vocabulary[i][0]) for i in sorted(reserved)],
+    'normalizer': {'type': 'Sequence', 'normalizers': [*charsmap, _ONE_BLANK, _STRIP]},
+    'pre_tokenizer': _SPACE,
+    'decoder': _SPACE,
+  }
+  if kind == _UNIGRAM:
+    content['model'] = {
+      'type': 'Unigram',
+      'unk_id': model.unk_id(),
+      'byte_fallback': False,
+      'vocab': vocabulary,
+    }
+  else:
+    content['model'] = {
+      'type': 'BPE',
+      'unk_token': vocabulary[model.unk_id()][0],
+      'fuse_unk': True,
+      'byte_fallback': False,
+      'vocab': {piece: i for i, (piece, _) in enumerate(vocabulary)},
+      'merges': _merges(vocabulary),
+    }
+  _check_ids(content, model, source)
+  return content
+
+
+def _merges(vocabulary: list[list[Any]]) -> list[list[str]]:
+  """The merges of a BPE model: every way to make a piece of two others, in the order of pieces."""
+  ids = {piece: i for i, (piece, _) in enumerate(vocabulary)}
+  merges = []
+  for piece, score in vocabulary:
+    ways = []
+    for cut in range(1, len(piece)):
+      left, right = piece[:cut], piece[cut:]
+      if left in ids and right in ids:
+        ways.append((ids[left], ids[right], score, [left, right]))
+    merges += sorted(ways)
+  merges.sort(key=lambda way: -way[2])
+  return [pair for *_, pair in merges]
+
+
+# Lines by which a converted model is compared with the library's reader of it.
+_SAMPLE = 'The Café, 2  doors: "naïve"', 'Straße; Жёлтый дом — λόγος', '河流 and 東京タワー123 ﬁ ½'
+
+
+def _check_ids(content: dict[str, Any], model: Any, source: str) -> None:
+  """InputError if the model encodes texts by settings that are not read here."""
+  tokenizer = Tokenizer(content, source=source)
+  for text, ids in zip(_SAMPLE, tokenizer.ids_batch(_SAMPLE)):
+    if ids.tolist() != model.encode(text):
+      raise InputError(
+        f'{source} gives other ids for {quoted(text)} than SentencePiece does by its settings, '
+        "which are not read here; train it with SentencePiece's defaults."
+      )
+
+
+def _parsed(data: bytes, source: str) -> tuple[Any, int, list[dict[str, Any]]]:
+  """(the library's reader of a model, the number of its kind, its normalisation as steps of a
+  tokenizer.json); InputError if the bytes are none."""
   try:
-    return sentencepiece.SentencePieceProcessor(model_proto=model)
+    model = sentencepiece.SentencePieceProcessor(model_proto=data)
   except RuntimeError as e:
     raise InputError(f'{source} is not a SentencePiece model; is it damaged or cut off?') from e
+  parts = protobuf.messages(data)
+  trainer = dict(protobuf.fields(parts.get(_TRAINER, b'')))
+  kind = trainer.get(_MODEL_TYPE, _UNIGRAM)
+  if kind not in (_UNIGRAM, _BPE) or trainer.get(_BLANK_IS_SUFFIX):
+    raise InputError(
+      f'{source} is a SentencePiece model of characters or words, or with the blank behind its '
+      'words; give a unigram or BPE model.'
+    )
+  charsmap = protobuf.messages(parts.get(_NORMALIZER, b'')).get(_CHARSMAP)
+  if not charsmap:
+    return model, kind, []
+  encoded = base64.b64encode(charsmap).decode()
+  return model, kind, [{'type': 'Precompiled', 'precompiled_charsmap': encoded}]
+
+
+def _has(model: Any, piece: str) -> bool:
+  return model.piece_to_id(piece) != model.unk_id()
+
+
+def _class_of(path: Path) -> str:
+  """The name of the tokenizer's class, as the files beside a model say."""
+  named = files.json_of(path.with_name('tokenizer_config.json')).get('tokenizer_class')
+  if named:
+    return str(named).removesuffix('Fast')
+  kind = files.json_of(path.with_name('config.json')).get('model_type')
+  by_type = {release.model_type: name for name, release in CLASSES.items()}
+  return str(by_type.get(kind))
+
+
+def _steps(path: Path, name: str) -> tuple[list[Any], list[Any]]:
+  """What a class does to a text: (the steps before SentencePiece's own, what splits words)."""
+  settings = files.json_of(path.with_name('tokenizer_config.json'))
+  lower = {'type': 'Lowercase'}
+  if name == _DEBERTA:
+    marks = [{'type': 'Punctuation', 'behavior': 'Isolated'}]
+    before = [lower, _STRIP] if settings.get('do_lower_case') else [_STRIP]
+    return before, marks if settings.get('split_by_punct') else []
+  before = []
+  if not CLASSES[name].first:
+    for mark in ('``', "''"):
+      before.append({'type': 'Replace', 'pattern': {'String': mark}, 'content': '"'})
+    if not settings.get('keep_accents'):
+      before += [{'type': 'NFKD'}, {'type': 'StripAccents'}]
+    if settings.get('do_lower_case') is not False:
+      before.append(lower)
+  return before, [{'type': 'WhitespaceSplit'}]
+
+
+# ------------------------------------------------------------------------------ training
 
 
 def train_sentencepiece(
@@ -85,7 +266,7 @@ def train_sentencepiece(
   do_lower_case: bool,
   character_coverage: float,
   sampling: float,
-) -> tuple[SentencePiece, dict[str, Any]]:
+) -> tuple[Tokenizer, dict[str, Any]]:
   """Trains a model of a type, 'unigram' or 'bpe': (it, what was counted on the way).
   The ids are [PAD] 0, [UNK] 1, [CLS] 2, [SEP] 3, [MASK] 4, then pieces; no text produces the
   reserved ones. The text is held in memory (46 MB of English: 1.1 GB, half a minute; unigram takes
@@ -98,31 +279,47 @@ def train_sentencepiece(
     character_coverage=character_coverage,
     normalization_rule_name='nmt_nfkc_cf' if do_lower_case else 'nmt_nfkc',
     max_sentence_length=4 * _SLICE,  # bytes
-    **_RESERVED,
+    pad_id=0,
+    unk_id=1,
+    bos_id=-1,
+    eos_id=-1,
+    pad_piece='[PAD]',
+    unk_piece='[UNK]',
+    control_symbols=['[CLS]', '[SEP]', '[MASK]'],
   )
-  return SentencePiece(model), lines.counts | {'pieces': vocab_size, 'shares': lines.shares}
+  counts = lines.counts | {'pieces': vocab_size, 'shares': lines.shares}
+  return Tokenizer(model_content(model)), counts
 
 
 def _lines(text: str) -> list[str]:
   """Cuts a text into lines short enough that SentencePiece does not skip them."""
-  lines = (line.strip() for line in text.translate(_LEFT_OUT).split('\n'))
-  return [line[i : i + _SLICE] for line in lines for i in range(0, len(line), _SLICE)]
+  cut = []
+  for line in text.translate(_LEFT_OUT).split('\n'):
+    line = line.strip()
+    cut += [line[i : i + _SLICE] for i in range(0, len(line), _SLICE)]
+  return cut
 
 
 def train_model(**settings: Any) -> bytes:
   """Trains a model and returns its bytes; settings: arguments of SentencePieceTrainer.train."""
-  model = io.BytesIO()
-  settings |= dict(model_writer=model, num_threads=_THREADS, minloglevel=2)
+  model, size = io.BytesIO(), f'vocab_size {settings["vocab_size"]}'
   try:
-    sentencepiece.SentencePieceTrainer.train(**settings)
+    sentencepiece.SentencePieceTrainer.train(
+      **settings, model_writer=model, num_threads=_THREADS, minloglevel=2
+    )
   except RuntimeError as error:
-    message, size = str(error), f'vocab_size {settings["vocab_size"]}'
-    if match := re.search(r'smaller than required_chars\. \d+ vs (\d+)', message):
-      fault = f'{size} cannot hold the characters of the corpus'
-      raise InputError(f'{fault}; use {match[1]} or more, or lower character_coverage') from error
-    if match := re.search(r'set it to a value <= (\d+)', message):
-      fault = f'{size} is more than this corpus supports; use {match[1]} or less'
-      raise InputError(fault) from error
+    message = str(error)
+    too_small = re.search(r'smaller than required_chars\. \d+ vs (\d+)', message)
+    if too_small:
+      raise InputError(
+        f'{size} cannot hold the characters of the corpus; '
+        f'use {too_small[1]} or more, or lower character_coverage'
+      ) from error
+    too_large = re.search(r'set it to a value <= (\d+)', message)
+    if too_large:
+      raise InputError(
+        f'{size} is more than this corpus supports; use {too_large[1]} or less'
+      ) from error
     why = message.split('] ')[-1].strip()
     raise InputError(f'SentencePiece could not train on this corpus: {why}') from error
   return model.getvalue()

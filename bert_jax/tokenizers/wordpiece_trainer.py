@@ -15,17 +15,13 @@ import sentencepiece
 
 from bert_jax.errors import InputError
 from bert_jax.files import Path
-from bert_jax.tokenizers.base import RESERVED, checked
 from bert_jax.tokenizers.language_weights import Texts, by_language, weighted_shares, weights
 from bert_jax.tokenizers.sentence_piece import train_model
-from bert_jax.tokenizers.wordpiece import MAX_WORD_CHARACTERS, Splitting, WordPiece
+from bert_jax.tokenizers.splitting import MAX_WORD_CHARACTERS, Splitting
+from bert_jax.tokenizers.tokenizer import RESERVED, Tokenizer, checked
+from bert_jax.tokenizers.wordpiece import wordpiece_tokenizer
 
 _SPACE = re.compile('[ \t\r\n]+')
-# Settings of SentencePiece: words are taken as they are, and any piece may be merged with any.
-_SETTINGS = dict(input_format='tsv', model_type='bpe', hard_vocab_limit=False, bos_id=-1, eos_id=-1)
-_SETTINGS |= dict(character_coverage=1.0, normalization_rule_name='identity')
-_SETTINGS |= dict(add_dummy_prefix=False, remove_extra_whitespaces=False, split_by_number=False)
-_SETTINGS |= dict(split_by_unicode_script=False, max_sentencepiece_length=MAX_WORD_CHARACTERS)
 _FIRST_SYMBOL = 0x10000  # symbols for SentencePiece lie above every character it treats specially
 
 
@@ -36,7 +32,7 @@ def train_wordpiece(
   splitting: Splitting,
   character_coverage: float,
   sampling: float,
-) -> tuple[WordPiece, dict[str, Any]]:
+) -> tuple[Tokenizer, dict[str, Any]]:
   """Trains a vocabulary of exactly vocab_size pieces: (it, what was counted on the way).
   They are [PAD] [UNK] [CLS] [SEP] [MASK], each kept character as `x`, each again as `##x` (but
   those that always stand alone), then pieces in the order they were merged, then [unused0],
@@ -60,16 +56,19 @@ def train_wordpiece(
   inside = [c for c in alphabet if len(splitting.words('a' + c)) == 1]
   smallest = len(RESERVED) + len(alphabet) + len(inside)
   if vocab_size < smallest:
-    parts = f'{len(alphabet)} characters of the corpus and the {len(inside)} that continue a word'
-    fix = f'use {smallest} or more, or lower character_coverage'
-    raise InputError(f'vocab_size {vocab_size} cannot hold the {parts}; {fix}')
-  known = {w: n for w, n in words.items() if kept.issuperset(w)}
+    raise InputError(
+      f'vocab_size {vocab_size} cannot hold the {len(alphabet)} characters of the corpus and the '
+      f'{len(inside)} that continue a word; use {smallest} or more, or lower character_coverage'
+    )
+  known = {word: n for word, n in words.items() if kept.issuperset(word)}
   mergeable = {w: n for w, n in known.items() if 1 < len(w) <= MAX_WORD_CHARACTERS}
   pieces = [*RESERVED, *alphabet, *('##' + c for c in inside)]
   pieces += _merges(mergeable, alphabet, vocab_size - smallest)
   unused = [f'[unused{i}]' for i in range(vocab_size - len(pieces))]
-  dropped = sum(n for part in counts.values() for word, n in part.items() if word not in known)
-  found = {
+  dropped = 0
+  for language_words in counts.values():
+    dropped += sum(n for word, n in language_words.items() if word not in known)
+  counted = {
     'words': sum(sizes.values()),
     'distinct_words': len(words),
     'words_with_dropped_characters': dropped,
@@ -79,7 +78,7 @@ def train_wordpiece(
     'unused': len(unused),
     'shares': weighted_shares(sizes, times),
   }
-  return WordPiece(pieces + unused, splitting), found
+  return wordpiece_tokenizer(pieces + unused, splitting), counted
 
 
 def _count_words(texts: Iterable[str], splitting: Splitting) -> Counter:
@@ -112,16 +111,34 @@ def _merges(words: dict[str, int], alphabet: list[str], number: int) -> list[str
     return []
   first = {ord(c): _FIRST_SYMBOL + 2 * i for i, c in enumerate(alphabet)}
   inside = {c: symbol + 1 for c, symbol in first.items()}
-  rows = [(w[0].translate(first) + w[1:].translate(inside), n) for w, n in words.items()]
-  symbols = len(set().union(*(symbols for symbols, _ in rows)))
+  rows = {}
+  for word, n in words.items():
+    rows[word[0].translate(first) + word[1:].translate(inside)] = n
+  symbols = len(set().union(*rows))
   with tempfile.TemporaryDirectory() as folder:
     table = Path(folder) / 'words.tsv'
-    table.write_bytes(''.join(f'{symbols}\t{n}\n' for symbols, n in rows).encode())
-    model = train_model(input=str(table), vocab_size=1 + symbols + number, **_SETTINGS)
+    table.write_bytes(''.join(f'{row}\t{n}\n' for row, n in rows.items()).encode())
+    model = train_model(  # words are taken as they are, and any piece may be merged with any
+      input=str(table),
+      input_format='tsv',
+      vocab_size=1 + symbols + number,
+      model_type='bpe',
+      hard_vocab_limit=False,
+      bos_id=-1,
+      eos_id=-1,
+      character_coverage=1.0,
+      normalization_rule_name='identity',
+      add_dummy_prefix=False,
+      remove_extra_whitespaces=False,
+      split_by_number=False,
+      split_by_unicode_script=False,
+      max_sentencepiece_length=MAX_WORD_CHARACTERS,
+    )
   processor = sentencepiece.SentencePieceProcessor(model_proto=model)
   merged = []
   for i in range(1, processor.get_piece_size()):  # 0 is its <unk>
     codes = [ord(symbol) - _FIRST_SYMBOL for symbol in processor.id_to_piece(i)]
     if len(codes) > 1:
-      merged.append('##' * (codes[0] % 2) + ''.join(alphabet[code // 2] for code in codes))
+      piece = ''.join(alphabet[code // 2] for code in codes)
+      merged.append(f'##{piece}' if codes[0] % 2 else piece)
   return merged

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
+import tokenizers as library
 from golden import make_released_golden as hf
 
 from bert_jax import config as c
@@ -19,7 +20,7 @@ from bert_jax.objectives import electra, mlm_nsp
 from bert_jax.objectives.encode import encode
 from bert_jax.run import initialization, warm_start
 from bert_jax.tasks import TASKS
-from bert_jax.tokenizers import rust_tokenizer
+from bert_jax.tokenizers.wordpiece import special_token
 from bert_jax.tools import convert
 from bert_jax.workdir import trained
 
@@ -79,7 +80,7 @@ def _made(head, lower, **changes):
   config.model.update(SIZES | {'dtype': 'float32', 'hidden_act': 'gelu'} | changes)
   config.data.seq_length = 48 if head == 'choice' else 24
   config = c.override(config, more)
-  tokenizer = tokenizers.WordPiece(WORDS, tokenizers.Splitting(lower))
+  tokenizer = tokenizers.wordpiece_tokenizer(WORDS, tokenizers.Splitting(lower))
   objective = TASKS[config.objective].objective(config, tokenizer)
   params = random_like(jax.eval_shape(objective.init, jax.random.key(0)))
   params = {part: tree for part, tree in params.items() if part not in without}
@@ -152,8 +153,7 @@ def unigram(path, first, last='<mask>', **settings):
   vocabulary = [[piece, -float(i % 7)] for i, piece in enumerate(pieces[: len(WORDS) - 1])]
   special = [i for i, (piece, _) in enumerate(vocabulary) if '<' in piece] + [len(vocabulary)]
   vocabulary.append([last, 0.0])
-  flags = dict(rust_tokenizer.TOKEN_FLAGS, special=True)
-  added = [{'id': i, 'content': vocabulary[i][0], **flags} for i in special]
+  added = [special_token(i, vocabulary[i][0]) for i in special]
   space = {'type': 'Metaspace', 'replacement': '▁', 'prepend_scheme': 'always', 'split': True}
   words = {'type': 'Sequence', 'pretokenizers': [{'type': 'WhitespaceSplit'}, space]}
   model = {
@@ -162,7 +162,8 @@ def unigram(path, first, last='<mask>', **settings):
     'vocab': vocabulary,
     'byte_fallback': False,
   }
-  content = rust_tokenizer.whole_content(added, None, words, space, model)
+  content = {'version': '1.0', 'added_tokens': added, 'normalizer': None, 'decoder': space}
+  content |= {'pre_tokenizer': words, 'post_processor': None, 'model': model}
   (path / 'tokenizer.json').write_text(json.dumps(content | settings))
 
 
@@ -185,6 +186,13 @@ def folder_of(path, recorded, case, **settings):
     (path / 'vocab.txt').write_text('\n'.join(WORDS) + '\n')
     return path
   pieces, merges = VOCABULARIES[family]
+  if family == 'openai-gpt':
+    model = library.models.BPE({x: i for i, x in enumerate(pieces)}, [tuple(x.split()) for x in merges])
+    model.unk_token, model.end_of_word_suffix = '<unk>', '</w>'
+    theirs = library.Tokenizer(model)
+    theirs.pre_tokenizer = library.pre_tokenizers.BertPreTokenizer()
+    theirs.save(str(path / 'tokenizer.json'))
+    return path
   (path / 'vocab.json').write_text(json.dumps({piece: i for i, piece in enumerate(pieces)}))
   (path / 'merges.txt').write_text('\n'.join(['#version: 0.2', *merges]) + '\n')
   return path

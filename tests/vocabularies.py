@@ -119,7 +119,7 @@ def gemma(path, lines=(), vocab_size=400, **settings):
 
 
 def gpt(path):
-  """vocab.json and merges.txt of a GPT: lower case, </w> at the ends of words."""
+  """The tokenizer.json of a GPT: lower case, </w> at the ends of words."""
   out = library.Tokenizer(models.BPE(unk_token='<unk>', end_of_word_suffix='</w>'))
   out.normalizer = normalizers.BertNormalizer(lowercase=True)
   out.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -127,7 +127,7 @@ def gpt(path):
   settings = dict(vocab_size=60, special_tokens=['<unk>'], end_of_word_suffix='</w>')
   out.train_from_iterator(TEXTS[:2] * 3, trainers.BpeTrainer(**settings))
   path.mkdir(exist_ok=True)
-  out.model.save(str(path))
+  out.save(str(path / 'tokenizer.json'))
   return out
 
 

@@ -5,7 +5,6 @@ import json
 import unicodedata
 
 import tokenizers as library
-from tokenizers import decoders, processors
 
 from bert_jax import tokenizers
 from bert_jax.convert.families.record import ReleasedFamily
@@ -22,11 +21,6 @@ CASINGS = {
   'E': 'keeps capitals and strips accents',
   'É': 'keeps capitals and accents',
 }
-AS_SENTENCEPIECE = (
-  'The vocabulary is a SentencePiece model, `spm.model`. AutoTokenizer has no class that reads it '
-  'with these special tokens, so it is not set up: encode with the sentencepiece library, and put '
-  '[CLS] before and [SEP] after each text.'
-)
 # Lines by which a written file is compared with its tokenizer: case, accents, blanks, numbers,
 # punctuation and scripts without blanks.
 SAMPLE = (
@@ -36,15 +30,10 @@ SAMPLE = (
 )
 
 
-def write(out: Path, tokenizer: Tokenizer, family: ReleasedFamily, longest: int, cuts: str) -> str:
+def write(out: Path, tokenizer: Tokenizer, family: ReleasedFamily, longest: int, cuts: str) -> None:
   """Writes the files for a model that reads `longest` tokens of a text and loses the rest at the
-  `right` or the `left`; returns a note for the model card, or ''."""
+  `right` or the `left`."""
   tokenizer.save(out)
-  if isinstance(tokenizer, tokenizers.SentencePiece):
-    # Without this, AutoTokenizer makes one without pieces, to which every word is unknown.
-    settings = {'tokenizer_class': 'spm.model (see README.md)'}
-    write_whole(out / 'tokenizer_config.json', json.dumps(settings) + '\n')
-    return AS_SENTENCEPIECE
   continues, ids = family.fields.get('causal', False), _special(tokenizer)
   if continues:
     ids |= {'bos': tokenizer.cls_id, 'eos': tokenizer.sep_id, 'pad': tokenizer.pad_id}
@@ -54,18 +43,15 @@ def write(out: Path, tokenizer: Tokenizer, family: ReleasedFamily, longest: int,
   settings['tokenizer_class'] = 'PreTrainedTokenizerFast'
   if cuts != 'right':
     settings['truncation_side'] = cuts
-  if isinstance(tokenizer, tokenizers.WordPiece) and not continues:
+  if tokenizer.splitting and not continues:
     settings['tokenizer_class'] = family.tokenizer_class
     settings |= dataclasses.asdict(tokenizer.splitting)
   write_json(out / 'tokenizer_config.json', settings)
   write_json(out / 'special_tokens_map.json', special)
-  text = fast(tokenizer, continues).to_str(pretty=True)
-  if isinstance(tokenizer, tokenizers.RustTokenizer):  # otherwise as it was read, letter for letter
-    content = tokenizer.released | {'post_processor': json.loads(text)['post_processor']}
-    text = json.dumps(content, indent=2, ensure_ascii=False) + '\n'
+  content = tokenizer.released(around_of(tokenizer, continues))
+  text = json.dumps(content, indent=2, ensure_ascii=False) + '\n'
   write_whole(out / 'tokenizer.json', text)
   _check(out / 'tokenizer.json', tokenizer)
-  return ''
 
 
 def _check(path, tokenizer):
@@ -80,12 +66,7 @@ def _check(path, tokenizer):
 
 def casing(tokenizer: Tokenizer) -> str:
   """A sentence on what a vocabulary does to capitals and accents; '' if that is unknown."""
-  if isinstance(tokenizer, tokenizers.SentencePiece):
-    return ''
-  # pyrefly: ignore[missing-attribute]: all but a SentencePiece have it
-  normalizer = tokenizer.rust.normalizer
-  text = normalizer.normalize_str('É') if normalizer else 'É'
-  done = CASINGS.get(unicodedata.normalize('NFC', text))
+  done = CASINGS.get(unicodedata.normalize('NFC', tokenizer.normalized('É')))
   return f'Its vocabulary {done}.' if done else ''
 
 
@@ -96,28 +77,11 @@ def _special(tokenizer):
   return {role: tokenizer.reserved[x] for role, x in roles.items() if x in tokenizer.reserved}
 
 
-def fast(tokenizer: Tokenizer, continues: bool = False) -> library.Tokenizer:
-  """Converts a tokenizer to one of the Rust library that adds and knows the special tokens.
-  continues: for texts to be continued; only [CLS] goes before them, unless it also ends texts."""
-  # pyrefly: ignore[missing-attribute]: all but a SentencePiece have it
-  out = library.Tokenizer.from_str(tokenizer.rust.to_str())
-  ends = {tokenizer.pieces[tokenizer.cls_id]: tokenizer.cls_id} if tokenizer.ends[0] else {}
-  cls, sep = ''.join(f'{piece}:0 ' for piece in ends), tokenizer.pieces[tokenizer.sep_id]
-  single = f'{cls}$A:0 {sep}:0'
-  pair = f'{cls}$A:0 {f"{sep}:0 " * tokenizer.between}$B:1 {sep}:1'
+def around_of(tokenizer: Tokenizer, continues: bool = False) -> tokenizers.Around:
+  """What stands around the texts of an exported model. continues: texts are continued; only [CLS]
+  goes before them, unless it also ends texts."""
   if continues:
-    single = ''.join(f'{tokenizer.pieces[i]}:0 ' for i in tokenizer.begin_ids) + '$A:0'
-    pair = f'{single} $B:1'
-  ends = list((ends | {sep: tokenizer.sep_id}).items())
-  template = processors.TemplateProcessing(single=single, pair=pair, special_tokens=ends)
-  is_own = isinstance(tokenizer, (tokenizers.WordPiece, tokenizers.RustTokenizer))
-  out.post_processor = template if is_own else processors.Sequence([out.post_processor, template])
-  if isinstance(tokenizer, tokenizers.RustTokenizer):
-    return out  # its file says which tokens are special
-  if isinstance(tokenizer, tokenizers.WordPiece):
-    out.decoder = decoders.WordPiece(prefix='##')
-  masks = ['[MASK]'] if isinstance(tokenizer, tokenizers.ByteLevel) else []
-  names = {tokenizer.pieces[i]: name for name, i in tokenizer.reserved.items()}
-  for piece, name in names.items():  # a byte-level mask takes the blank before it
-    out.add_special_tokens([library.AddedToken(piece, lstrip=name in masks, special=True)])
-  return out
+    return tokenizers.Around(tokenizer.begin_ids, (), ())
+  cls = (tokenizer.cls_id,) if tokenizer.ends[0] else ()
+  sep = (tokenizer.sep_id,)
+  return tokenizers.Around(cls, sep * tokenizer.between, sep)

@@ -79,9 +79,9 @@ def write(
   write_safetensors(out / SAFETENSORS, tensors, {'format': 'pt', 'bert_jax': __version__})
   # A text is cut where it was in training, so that the answers are the same.
   longest = min(task.limit(config) or model.max_position_embeddings, model.max_position_embeddings)
-  note = exported_tokenizers.write(out, tokenizer, family, longest, task.cuts(config))
+  exported_tokenizers.write(out, tokenizer, family, longest, task.cuts(config))
   no_pooler = NO_POOLER.format(architecture) if lacks_pooler else ''
-  notes = [text for text in (note, no_pooler) if text]
+  notes = [no_pooler] if no_pooler else []
   for text in notes:
     log.warning('%s', text)
   if head.class_suffix == 'Model':

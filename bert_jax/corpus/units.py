@@ -54,7 +54,7 @@ class Encoder:
   ):
     self.tokenizer, self.reads_whole = tokenizer, tokenizer.reads_between and not by_sentence
     self.segmenter = Segmenter(segmenter) if segmenter else None
-    how = getattr(tokenizer, 'do_lower_case', True), text_encoding
+    how = tokenizer.do_lower_case, text_encoding
     levels = ('phrases', PHRASE, phrases), ('entities', ENTITY, entities)
     self.lexicons = [(name, bit, Lexicon(path, *how)) for name, bit, path in levels if path]
 

@@ -35,9 +35,12 @@ class Memory:
 
 
 def before(module: nn.Module, x_BTD: Array, tokens: Tokens) -> tuple[Array, Tokens, Tokens]:
-  """Puts the memory of an attention module before x, and x into the memory. Returns (the
+  (
+    """Puts the memory of an attention module before x, and x into the memory. Returns (the
   vectors of keys [B, M + T, D], the Tokens of queries, the Tokens of keys). Without a memory both
-  Tokens are x's."""""
+  Tokens are x's."""
+    ''
+  )
   if tokens.memory is None:
     return x_BTD if tokens.keys_from is None else tokens.keys_from, tokens, tokens
   memory, (B, T, D) = tokens.memory, x_BTD.shape

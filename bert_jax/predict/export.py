@@ -3,27 +3,28 @@
     python -m bert_jax.predict --model W --task embed --export DIR
 
 writes model.stablehlo (jax.export; any number of rows, any length up to the model's; for CPUs, TPUs
-and CUDA), weights.safetensors, the vocabulary,
-tokenizer.json (unless it is a SentencePiece model) and export.json, which names the outputs and
+and CUDA), weights.safetensors, the vocabulary, tokenizer.json and export.json, which names the outputs
+and
 labels. The program is a function of ({name: weight}, input_ids, token_type_ids, attention_mask),
 the last three int32 [B, T], and returns {name: array}: see predict/README.md.
 """
 
+import json
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
+import tokenizers
 from jax import export as jax_export
 
 from bert_jax import __version__
 from bert_jax.convert import exported_tokenizers
-from bert_jax.errors import InputError, log, writing
+from bert_jax.errors import InputError, writing
 from bert_jax.files import Path, write_json, write_whole
 from bert_jax.models import layers
 from bert_jax.predict.model import PREDICTIONS, Model
-from bert_jax.tokenizers import SentencePiece
 from bert_jax.workdir import lock
 from bert_jax.workdir.manifest import flat, unflat
 
@@ -53,13 +54,12 @@ def write(model: Model, task: str, folder: str | Path) -> None:
     about |= dict(prompt=model.vector.read_as(''), lower_case=model.vector.lower)
   with writing(folder), lock.whole_folder(folder) as out:
     model.tokenizer.save(out)
-    if isinstance(model.tokenizer, SentencePiece):
-      log.warning('no tokenizer.json is written. %s', exported_tokenizers.AS_SENTENCEPIECE)
-    else:
-      rust, pad_id = exported_tokenizers.fast(model.tokenizer), model.tokenizer.pad_id
-      rust.enable_truncation(model.limit)
-      rust.enable_padding(pad_id=pad_id, pad_token=model.tokenizer.pieces[pad_id])
-      write_whole(out / 'tokenizer.json', rust.to_str())
+    tokenizer, pad_id = model.tokenizer, model.tokenizer.pad_id
+    content = tokenizer.released(exported_tokenizers.around_of(tokenizer))
+    rust = tokenizers.Tokenizer.from_str(json.dumps(content))
+    rust.enable_truncation(model.limit)
+    rust.enable_padding(pad_id=pad_id, pad_token=tokenizer.pieces[pad_id])
+    write_whole(out / 'tokenizer.json', rust.to_str())
     write_whole(out / 'model.stablehlo', bytes(exported.serialize()))
     write_whole(out / 'weights.safetensors', safetensors.numpy.save(weights))
     write_json(out / 'export.json', about)

@@ -137,12 +137,14 @@ def _names(path: Path, ids: Mapping[str, int]) -> dict[str, str]:
   settings |= files.json_of(path.with_name('tokenizer_config.json'))
   pieces, names = sorted(ids, key=lambda piece: ids[piece]), {}
   usual = {name: pieces[i] for name, i in reserved_ids(pieces).items()}
+  # What stands for a pad that a vocabulary lacks: see Tokenizer.pad_id.
+  last = max(usual.values(), key=lambda piece: ids[piece], default='')
+  usual.setdefault('[PAD]', usual.get('[UNK]', last))
   for role in ('mask', 'pad'):
     token = settings.get(f'{role}_token')
     if isinstance(token, dict):
       token = token.get('content')
-    otherwise = usual.get('[UNK]') if role == 'pad' else None
-    if token in ids and token != usual.get(ROLES[role], otherwise):
+    if token in ids and token != usual.get(ROLES[role]):
       names[ROLES[role]] = token
   return names
 

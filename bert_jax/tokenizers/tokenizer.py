@@ -80,7 +80,7 @@ class Tokenizer:
     searched = self._searched()
     self._library = tokenizers.Tokenizer.from_str(json.dumps(searched))
     self._library.encode_special_tokens = True
-    known = [searched, sorted(self.reserved.items()), self.around]
+    known = [searched, sorted(self.reserved.items()), self.begin_ids, self.between]
     self.fingerprint = hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
     self._set_words()
     is_plain = self.is_usual and not (self.searched or self.names)
@@ -110,11 +110,11 @@ class Tokenizer:
         )
     self.reserved = known | {role: self.pieces.index(x) for role, x in self.names.items()}
     cls, end = known.get('[CLS]'), reserved_id(self.pieces, END_OF_TEXT)
-    sep = known.get('[SEP]', 0)
+    sep = (known['[SEP]'],) if '[SEP]' in known else ()
     # GPT-2 gets the text alone, since its one special piece says that another text has ended.
     self.begin_ids: tuple[int, ...] = () if cls is None or cls == end else (cls,)
-    self.between = 2 if self.pieces[sep] == OTHER_NAMES['[SEP]'] else 1
-    usual = Around(self.begin_ids, (sep,) * self.between, (sep,))
+    self.between = 2 if sep and self.pieces[sep[0]] == OTHER_NAMES['[SEP]'] else 1
+    usual = Around(self.begin_ids, sep * self.between, sep)
     self.around, self.encloses = around or usual, True
     self.is_usual = self.around == usual
     if around:
@@ -236,11 +236,15 @@ class Tokenizer:
       '[MASK]' in self.reserved and self.pieces[self.reserved['[MASK]']] in takes_blank
     )
 
+  def normalized(self, text: str) -> str:
+    """A text as it is before it is split into words."""
+    normalizer = self._library.normalizer
+    return normalizer.normalize_str(text) if normalizer else text
+
   @property
   def do_lower_case(self) -> bool:
     """Whether texts are lower-cased."""
-    normalizer = self._library.normalizer
-    return normalizer is not None and normalizer.normalize_str('A') == 'a'
+    return self.normalized('A') == 'a'
 
   # ------------------------------------------------------------------------ texts to ids and back
 
@@ -339,7 +343,12 @@ class Tokenizer:
 
   def released(self, around: Around) -> dict[str, Any]:
     """The content of a tokenizer.json that puts these ids around texts."""
-    post_processor = template(self.pieces, around) if any(around) else None
+    post_processor = None
+    if any(around):
+      post_processor = template(self.pieces, around)
+      if (self.content.get('pre_tokenizer') or {}).get('type') == 'ByteLevel':  # to trim offsets
+        steps = [self.content['pre_tokenizer'], post_processor]
+        post_processor = {'type': 'Sequence', 'processors': steps}
     return self.content | {'truncation': None, 'padding': None, 'post_processor': post_processor}
 
   def save(self, folder: str | Path) -> Path:

@@ -28,7 +28,7 @@ from vocabularies import sentencepiece_model
 
 from bert_jax import config as c
 from bert_jax import models, tokenizers
-from bert_jax.convert import exported_tokenizers, from_huggingface, sentence_transformers
+from bert_jax.convert import from_huggingface, sentence_transformers
 from bert_jax.field import Field
 from bert_jax.predict import Model
 from bert_jax.tasks import TASKS
@@ -384,28 +384,29 @@ def test_the_tokenizer_file_gives_our_ids(tmp_path):
 
 
 def test_a_tokenizer_that_is_not_what_was_to_be_written_is_an_error(tmp_path, monkeypatch):
-  found, whole = made('masked-lm', lower=False), exported_tokenizers.fast
+  found, whole = made('masked-lm', lower=False), tokenizers.Tokenizer.released
 
   def lowered(*arguments):
-    fast = whole(*arguments)
-    fast.normalizer = library.normalizers.BertNormalizer(lowercase=True)
-    return fast
+    content = whole(*arguments)
+    return content | {'normalizer': content['normalizer'] | {'lowercase': True}}
 
   sent(tmp_path / 'right', found)
-  monkeypatch.setattr(exported_tokenizers, 'fast', lowered)
+  monkeypatch.setattr(tokenizers.Tokenizer, 'released', lowered)
   with refused('tokenizer.json gives other ids for'):
     sent(tmp_path / 'wrong', found)
   assert not (tmp_path / 'wrong' / 'config.json').exists()
 
 
-def test_a_sentencepiece_goes_along_and_the_card_says_how(tmp_path, caplog):
-  path = tmp_path / 'spm.model'
-  folder = sent(tmp_path / 'hf', with_sentencepiece(path))
-  assert 'encode with the sentencepiece library' in (folder / 'README.md').read_text()
-  assert 'AutoTokenizer has no class' in caplog.text
-  assert (folder / 'spm.model').read_bytes() == path.read_bytes()
-  settings = json.loads((folder / 'tokenizer_config.json').read_text())
-  assert 'README.md' in settings['tokenizer_class']  # so that theirs refuses, see below
+def test_a_sentencepiece_model_is_exported_as_a_tokenizer_json(tmp_path):
+  found = with_sentencepiece(tmp_path / 'spm.model')
+  folder = sent(tmp_path / 'hf', found)
+  read = library.Tokenizer.from_file(str(folder / 'tokenizer.json'))
+  (ids,) = found.tokenizer.ids_batch(['The river crosses'])
+  assert read.encode('The river crosses').ids == [
+    found.tokenizer.cls_id,
+    *ids,
+    found.tokenizer.sep_id,
+  ]
 
 
 def test_the_head_of_span_boundaries_is_left_out(tmp_path):
@@ -463,15 +464,6 @@ def test_their_classes_compute_the_same(tmp_path, transformers, head, types):
 def test_robertas_classes_compute_the_same(tmp_path, transformers, head, types):
   found = roberta(tmp_path, head, types)
   as_theirs(found, sent(tmp_path / 'hf', found))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('family', ['bert', 'albert', 'fnet'])
-def test_a_sentencepiece_is_no_empty_tokenizer_of_theirs(tmp_path, transformers, family):
-  folder = sent(tmp_path / 'hf', with_sentencepiece(tmp_path / 'spm.model'))
-  rewrite(folder, model_type=family)
-  with pytest.raises(ValueError, match='tokenizer'):
-    transformers.AutoTokenizer.from_pretrained(folder)
 
 
 @pytest.mark.slow

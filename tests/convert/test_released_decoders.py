@@ -140,7 +140,7 @@ def test_a_run_with_any_vocabulary_goes_out_as_a_gpt2(tmp_path):
   config = c.load('configs/causal_lm.py')
   config.model.update(released.SIZES | {'dtype': 'float32'})
   config.data.seq_length = 24
-  tokenizer = tokenizers.WordPiece(released.WORDS)
+  tokenizer = tokenizers.wordpiece_tokenizer(released.WORDS)
   objective = TASKS['language_model'].objective(config, tokenizer)
   params = released.random_like(jax.eval_shape(objective.init, jax.random.key(0)))
   found = trained.Trained(config, tokenizer, params, 1)

@@ -16,6 +16,7 @@ from bert_jax.corpus.units import ENTITY, PHRASE, WORD, Encoder
 from bert_jax.text import documents as text
 from bert_jax.text.documents import Sentences
 from bert_jax.tokenizers.byte_level import byte_tokenizer
+from bert_jax.tokenizers.sentence_piece import model_content
 
 PIECES = [
   *('[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]'),
@@ -128,10 +129,10 @@ def kinds(tmp_path):
   for make in (vocabularies.gpt2, vocabularies.roberta, vocabularies.modern):
     theirs = make(folder := tmp_path / make.__name__)
     yield tokenizers.load_folder(folder), lambda x, of=theirs: of.encode(x).ids
-  symbols = {'control_symbols': ['[CLS]', '[SEP]', '[MASK]'], 'add_dummy_prefix': False}
+  symbols = {'control_symbols': ['[CLS]', '[SEP]', '[MASK]']}
   content = vocabularies.sentencepiece_model(pad_id=3, pad_piece='[PAD]', **symbols)
   theirs = sentencepiece.SentencePieceProcessor(model_proto=content)
-  yield tokenizers.SentencePiece(content), lambda x: theirs.encode(x)
+  yield tokenizers.Tokenizer(model_content(content)), lambda x: theirs.encode(x)
 
 
 def test_a_document_is_encoded_as_the_text_that_it_is(tmp_path):

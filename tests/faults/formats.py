@@ -207,7 +207,8 @@ def _made():
     yield Format('prepared corpus', files, _corpus, lambda _: whole)
     options = dict(model_type='unigram', do_lower_case=False, character_coverage=1.0, sampling=1.0)
     tokenizer, _ = train_sentencepiece(SENTENCES * 20, vocab_size=40, **options)
-    yield Format('SentencePiece', tokenizer.files(), _tokenizer)
+    files = {name: text.encode() for name, text in tokenizer.files().items()}
+    yield Format('SentencePiece', files, _tokenizer)
 
 
 FULL, SLIDING = 'full_attention', 'sliding_attention'

@@ -34,7 +34,7 @@ def writer(kind, **changes):
   config = c.load(file)
   config.model.update(SIZES | {'dtype': 'float32'} | fields | changes)
   config.data.seq_length = LENGTH
-  tokenizer = tokenizers.WordPiece(WORDS)
+  tokenizer = tokenizers.wordpiece_tokenizer(WORDS)
   params = drawn(TASKS[config.objective].objective(config, tokenizer).init)
   return trained.Trained(config, tokenizer, params, 1)
 

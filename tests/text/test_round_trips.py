@@ -18,7 +18,6 @@ from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.qa import reading
 from bert_jax.tasks.tagging import conll
 from bert_jax.text import tables
-from bert_jax.tokenizers import wordpiece
 from bert_jax.tokenizers.reading import load
 
 ROUNDS = settings(
@@ -144,7 +143,7 @@ def test_questions_and_their_answers(tmp_path, squad, before, answer, after, que
 @given(st.lists(WORD, unique=True, max_size=20))
 def test_a_vocabulary(tmp_path, words):
   pieces = list(dict.fromkeys(['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', *words]))
-  tokenizer = wordpiece.WordPiece(pieces, wordpiece.Splitting(do_lower_case=False))
+  tokenizer = tokenizers.wordpiece_tokenizer(pieces, tokenizers.Splitting(do_lower_case=False))
   tokenizer.save(tmp_path)
   again = load(tmp_path / 'vocab.txt', do_lower_case=False)
   assert list(again.pieces) == pieces and again.fingerprint == tokenizer.fingerprint

@@ -1,13 +1,10 @@
 """The spm.model of a DeBERTa: SentencePiece's ids, then [MASK]; and what transformers reads."""
 
-import base64
 import json
-import types
 
 import numpy as np
 import pytest
 import sentencepiece
-from refusal import refused
 from vocabularies import TEXTS, sentencepiece_model
 
 from bert_jax import tokenizers
@@ -67,30 +64,8 @@ def test_a_class_that_is_named_says_it_too_and_case_and_punctuation_are_read(tmp
   assert ids.tolist() == apart != plain.encode('in 1984,1984')
 
 
-@pytest.mark.parametrize(
-  'model, kind, sentence',
-  [
-    (dict(control_symbols=['[MASK]']), 'deberta-v2', r'without a \[MASK\]'),
-    (dict(unk_piece='<unk>'), 'deberta-v2', 'models of DebertaV2Tokenizer with'),
-    (dict(model_type='bpe', vocab_size=60), 'deberta-v2', 'is no unigram model'),
-    (b'not a model', 'deberta-v2', 'is not a SentencePiece model; is it damaged'),
-    (dict(), 'albert', r'has no \[MASK\]'),
-  ],
-  ids=str,
-)
-def test_another_model_is_refused(tmp_path, model, kind, sentence):
-  data = model if isinstance(model, bytes) else sentencepiece_model(**SPECIAL | model)
-  folder_of(tmp_path, kind, data)
-  with refused(sentence):
-    tokenizers.load_folder(tmp_path)
-
-
 @pytest.mark.slow
 def test_transformers_reads_and_writes_the_same(tmp_path, transformers):
-  """Its conversion of such a model; the folder that we write; and the file that its class writes,
-  which has another normaliser."""
-  from transformers.convert_slow_tokenizer import DebertaV2Converter
-
   texts = [text for text in [*TEXTS, *ODD] if '[' not in text]
   folder_of(tmp_path, do_lower_case=False)
   ours = tokenizers.load_folder(tmp_path)
@@ -101,22 +76,3 @@ def test_transformers_reads_and_writes_the_same(tmp_path, transformers):
   assert (read.mask_token_id, read.pad_token_id, read.unk_token_id) == (ours.mask_id, 0, 3)
   pair = read(texts[0], texts[1])
   assert pair['input_ids'] == [1, *mine[0], 2, *mine[1], 2] and max(pair['token_type_ids']) == 1
-
-  vocabulary = [tuple(x) for x in ours.content['model']['vocab']]
-  theirs = transformers.DebertaV2Tokenizer(vocab=vocabulary, unk_id=3)
-  theirs.save_pretrained(tmp_path / 'theirs')
-  (tmp_path / 'theirs' / 'config.json').write_text(json.dumps({'model_type': 'deberta-v2'}))
-  again = tokenizers.load_folder(tmp_path / 'theirs')
-  expected = theirs(texts, add_special_tokens=False)['input_ids']
-  assert [ids.tolist() for ids in again.ids_batch(texts)] == expected
-  assert (again.mask_id, again.cls_id, again.sep_id, again.pad_id) == (ours.mask_id, 1, 2, 0)
-  # What transformers 4 made of the file, without its reader of protocol buffers.
-  spec = types.SimpleNamespace(do_lower_case=False, split_by_punct=False, add_prefix_space=True)
-  (steps,) = (x for x in ours.content['normalizer']['normalizers'] if x['type'] == 'Precompiled')
-  table = base64.b64decode(steps['precompiled_charsmap'])
-  proto = types.SimpleNamespace(normalizer_spec=types.SimpleNamespace(precompiled_charsmap=table))
-  maker = types.SimpleNamespace(original_tokenizer=spec)
-  backend = theirs.backend_tokenizer
-  backend.normalizer = DebertaV2Converter.normalizer(maker, proto)
-  backend.pre_tokenizer = DebertaV2Converter.pre_tokenizer(maker, '▁', True)
-  assert [backend.encode(x, add_special_tokens=False).ids for x in texts] == mine

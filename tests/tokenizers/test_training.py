@@ -144,6 +144,13 @@ def test_a_byte_level_vocabulary_is_robertas_and_nothing_is_lost():
   assert same[1][-len(same[0]) :] == same[0]  # a blank before each text
 
 
+def test_pairs_of_bytes_that_occur_once_are_not_merged():
+  tokenizer, counts = train('byte_bpe', ['ab', 'cd', 'xyz'], 270, cased=True)
+  assert (counts['pieces'], counts['unused']) == (261, 9)
+  assert tokenizer.pieces[260:269] == [f'<unused{i}>' for i in range(9)]
+  assert train('byte_bpe', ['xab', 'yab'], 270, cased=True)[1]['pieces'] == 262  # ab, twice
+
+
 def test_sentencepiece_leaves_no_text_out():
   """The library skips lines that are long or hold characters it uses itself."""
   texts = ['abc ' * 10, 'x' * 50_000, 'q\u2585z \0 j'] * 3
@@ -280,12 +287,12 @@ def test_a_run_trains_one(corpus_file):
   config = config_lib.load(spec, [f'--config.data.train={corpus_file}', size])
   made = lambda: run_tokenizer.load_or_train(config, None, lambda: task.texts(config))
   ours = made()
-  assert isinstance(ours, tokenizers.ByteLevel) and ours.vocab_size == 300
+  assert ours.blank_is_of_word and ours.vocab_size == 300
   config.tokenizer.do_lower_case = True
   with refused('byte_bpe keeps capitals; set tokenizer.do_lower_case'):
     made()
   config.tokenizer.update(kind='wordpiece', do_lower_case=False)
-  assert isinstance(made(), tokenizers.WordPiece) and not made().do_lower_case
+  assert made().splitting == tokenizers.Splitting(do_lower_case=False)
   config.model.vocab_size = 20
   with refused('^model.vocab_size 20 cannot .*tokenizer.character_coverage'):
     made()

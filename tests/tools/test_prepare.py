@@ -346,7 +346,7 @@ def test_another_text_is_another_corpus(vocab, tmp_path):
     assert meta['kept']['']['bytes'] == 14  # of 13 characters
   assert found[0] == found[2] != found[1]
   pieces = (vocab / 'vocab.txt').read_text().split()
-  other = tokenizers.WordPiece(pieces[:5] + pieces[:4:-1])  # the same pieces, other ids
+  other = tokenizers.wordpiece_tokenizer(pieces[:5] + pieces[:4:-1])  # the same pieces, other ids
   with pytest.raises(InputError, match='was prepared with another vocabulary than this run has'):
     prepared.load(tmp_path / 'A', other)
   (tmp_path / 'other.txt').write_text('\n'.join([*pieces, 'zebra']))
@@ -474,7 +474,7 @@ def test_a_prepared_corpus_brings_its_vocabulary_and_casing(tmp_path):
   inputs = '', write(tmp_path / 'd.txt', ['Kala kala .'], ['kala Kala .'])
   for lower in (True, False):
     folder, out = tmp_path / f'V{lower}', tmp_path / f'D{lower}'
-    tokenizers.WordPiece(pieces, tokenizers.Splitting(lower)).save(folder)
+    tokenizers.wordpiece_tokenizer(pieces, tokenizers.Splitting(lower)).save(folder)
     make(out, folder, inputs)
     config = task.resolve(pretrain_config(out))
     assert config.tokenizer.do_lower_case is lower and config.model.vocab_size == 8

@@ -93,7 +93,7 @@ def test_files_are_read_in_the_encoding_that_is_named(tmp_path):
   for name, text in (('a.txt', 'шаг\n'), ('a.conllu', f'{row}\n\n'), ('a.jsonl', pair)):
     (tmp_path / name).write_bytes(text.encode('cp1251'))
   read, given = probe_data.read, (0, 9, Counter(), 'cp1251')
-  tokenizer = wordpiece.WordPiece(['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'шаг'])
+  tokenizer = wordpiece.wordpiece_tokenizer(['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'шаг'])
   for specs in ([f'{tmp_path}/a.conllu'], []), ([], [f'{tmp_path}/a.txt']):
     (sentence,) = read(tokenizer, *specs, *given)
     assert sentence.words == ('шаг',) and sentence.ids.tolist() == [5]

@@ -28,7 +28,7 @@ from bert_jax.rows.sentence_pairs import PAIRS
 from bert_jax.tasks.ask import Packed, grouped
 from bert_jax.tasks.classification import Classify
 from bert_jax.tasks.faulty_records import Problems
-from bert_jax.tokenizers.base import RESERVED
+from bert_jax.tokenizers import RESERVED
 
 MASK = RESERVED[4]
 Outputs = Mapping[str, np.ndarray]  # what an Ask's `outputs` gave for all rows

@@ -92,7 +92,7 @@ def _take_vocabulary(config, folder):
       )
   elif not config.init_from:
     config.tokenizer.path = str(tokenizers.in_folder(Path(folder).expanduser()))
-  config.tokenizer.do_lower_case = getattr(tokenizer, 'do_lower_case', True)
+  config.tokenizer.do_lower_case = tokenizer.do_lower_case
   if config.model.vocab_size != tokenizer.vocab_size and not config.init_from:
     log.info('model.vocab_size is that of %s: %d', folder, tokenizer.vocab_size)
     config.model.vocab_size = tokenizer.vocab_size

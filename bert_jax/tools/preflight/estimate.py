@@ -66,7 +66,7 @@ def objective_of(config: ConfigDict) -> Objective:
   task = TASKS[config.objective]
   config = task.stand_in(config.copy_and_resolve_references())
   words = (f'w{i}' for i in range(config.model.vocab_size - len(tokenizers.RESERVED)))
-  tokenizer: tokenizers.Tokenizer = tokenizers.WordPiece([*tokenizers.RESERVED, *words])
+  tokenizer = tokenizers.wordpiece_tokenizer([*tokenizers.RESERVED, *words])
   if teaching.has_teacher(config):
     from bert_jax.run import teacher  # slow to import
 

@@ -151,7 +151,7 @@ def vocabulary_folder(args: argparse.Namespace) -> Iterator[Path]:
   """A context with the folder of --vocab; a vocab.txt or *.model gets a temporary folder."""
   path = hub.folder(args.vocab)
   if path.is_dir() and (not args.cased or (path / 'tokenizer_config.json').is_file()):
-    if args.cased and getattr(tokenizers.load_folder(path), 'do_lower_case', False):
+    if args.cased and tokenizers.load_folder(path).do_lower_case:
       raise InputError(f'{path} is uncased, by its tokenizer_config.json; leave out --cased')
     yield path
     return

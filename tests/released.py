@@ -187,7 +187,8 @@ def folder_of(path, recorded, case, **settings):
     return path
   pieces, merges = VOCABULARIES[family]
   if family == 'openai-gpt':
-    model = library.models.BPE({x: i for i, x in enumerate(pieces)}, [tuple(x.split()) for x in merges])
+    ids = {piece: i for i, piece in enumerate(pieces)}
+    model = library.models.BPE(ids, [tuple(x.split()) for x in merges])
     model.unk_token, model.end_of_word_suffix = '<unk>', '</w>'
     theirs = library.Tokenizer(model)
     theirs.pre_tokenizer = library.pre_tokenizers.BertPreTokenizer()

@@ -142,6 +142,7 @@ NAMES_OF_FAMILIES = {
   ('bert_jax/corpus/loading.py', 'corpus'): 'the block that the rooms of texts are given',
   ('bert_jax/predict/hidden_states.py', 'pair'): "the field of a record's second text",
   ('bert_jax/predict/__main__.py', 'task'): 'the option --task',
+  ('bert_jax/tokenizers/tokenizer.py', 'pair'): 'a part of a tokenizer.json',
   ('bert_jax/tools/probe/pieces.py', 'perplexity'): 'the prediction whose numbers it takes apart',
   ('bert_jax/tools/report/', 'task'): 'a column of the long table',
   ('bert_jax/interactive.py', 'table'): 'the task of configs/finetune.py for rows of any columns',

@@ -77,6 +77,11 @@ def _special(tokenizer):
   return {role: tokenizer.reserved[x] for role, x in roles.items() if x in tokenizer.reserved}
 
 
+def fast(tokenizer: Tokenizer) -> library.Tokenizer:
+  """The library's tokenizer that is exported, which adds and knows the special tokens."""
+  return library.Tokenizer.from_str(json.dumps(tokenizer.released(around_of(tokenizer))))
+
+
 def around_of(tokenizer: Tokenizer, continues: bool = False) -> tokenizers.Around:
   """What stands around the texts of an exported model. continues: texts are continued; only [CLS]
   goes before them, unless it also ends texts."""

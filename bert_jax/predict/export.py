@@ -9,14 +9,12 @@ labels. The program is a function of ({name: weight}, input_ids, token_type_ids,
 the last three int32 [B, T], and returns {name: array}: see predict/README.md.
 """
 
-import json
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
-import tokenizers
 from jax import export as jax_export
 
 from bert_jax import __version__
@@ -55,8 +53,7 @@ def write(model: Model, task: str, folder: str | Path) -> None:
   with writing(folder), lock.whole_folder(folder) as out:
     model.tokenizer.save(out)
     tokenizer, pad_id = model.tokenizer, model.tokenizer.pad_id
-    content = tokenizer.released(exported_tokenizers.around_of(tokenizer))
-    rust = tokenizers.Tokenizer.from_str(json.dumps(content))
+    rust = exported_tokenizers.fast(tokenizer)
     rust.enable_truncation(model.limit)
     rust.enable_padding(pad_id=pad_id, pad_token=tokenizer.pieces[pad_id])
     write_whole(out / 'tokenizer.json', rust.to_str())

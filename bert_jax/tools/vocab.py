@@ -4,8 +4,8 @@
     python -m bert_jax.tools.vocab --input de='de/*.txt' --input sw='sw/*.txt' --sampling 0.7 ...
 
 V/vocab.txt with its tokenizer_config.json is what Google's and Hugging Face's BERT tokenizers load;
-the kinds unigram and bpe write a SentencePiece model, V/spm.model, and byte_bpe (with --cased) the
-V/tokenizer.json of a RoBERTa.
+the kinds unigram and bpe (SentencePiece's) and byte_bpe (RoBERTa's, with --cased) write a
+V/tokenizer.json.
 """
 
 import argparse
@@ -25,8 +25,6 @@ from bert_jax.text import documents as text
 from bert_jax.tokenizers import run_tokenizer
 from bert_jax.tools import arguments
 
-FILES = {'wordpiece': 'vocab.txt', 'byte_bpe': 'tokenizer.json'}  # of the others spm.model
-
 
 def train(args: argparse.Namespace) -> dict[str, Any]:
   """Trains a vocabulary as parsed arguments say, writes it to args.out, and returns the counts."""
@@ -36,7 +34,7 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
   arguments.check_writable(out)
   if args.kind == 'byte_bpe' and not args.cased:
     raise InputError('--kind byte_bpe keeps capitals; say --cased')
-  file = FILES.get(args.kind, 'spm.model')
+  file = 'vocab.txt' if args.kind == 'wordpiece' else 'tokenizer.json'
   there = tokenizers.in_folder(out)
   earlier = tokenizers.load_folder(out) if there else None
   another = InputError(f'{out} holds another vocabulary; choose another --out, or delete it')

@@ -115,7 +115,7 @@ def begin(
         fault = f'by an earlier version, in blocks of other sizes; {fix}'
       raise InputError(f'{out} was begun {fault}')
     if different:  # before the first whole shard, plan and vocabulary may change
-      for name in ('vocab.txt', 'tokenizer_config.json', 'spm.model'):
+      for name in (*tokenizers.FILES, 'tokenizer_config.json'):
         (out / name).unlink(missing_ok=True)
   elif any(not (lock.LOCK.fullmatch(x) or re.fullmatch(r'\..*\.tmp', x)) for x in names(out)):
     raise InputError(f'{out} holds other files; give --out a new or an empty folder')

@@ -3,10 +3,9 @@
     python -m bert_jax.predict --model W --task embed --export DIR
 
 writes model.stablehlo (jax.export; any number of rows, any length up to the model's; for CPUs, TPUs
-and CUDA), weights.safetensors, the vocabulary, tokenizer.json and export.json, which names the outputs
-and
-labels. The program is a function of ({name: weight}, input_ids, token_type_ids, attention_mask),
-the last three int32 [B, T], and returns {name: array}: see predict/README.md.
+and CUDA), weights.safetensors, the vocabulary, tokenizer.json and export.json, which names the
+outputs and labels. The program is a function of ({name: weight}, input_ids, token_type_ids,
+attention_mask), the last three int32 [B, T], and returns {name: array}: see predict/README.md.
 """
 
 from typing import Any

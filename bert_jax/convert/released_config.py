@@ -19,7 +19,7 @@ def config_of(weights: Weights, tokenizer: Tokenizer | None = None, longest: int
   config, description = config_lib.defaults(weights.objective), weights.description
   model = description.model
   config.model.update(model)
-  config.tokenizer.do_lower_case = tokenizer.do_lower_case
+  config.tokenizer.do_lower_case = tokenizer is None or tokenizer.do_lower_case
   config.data.seq_length = limit = min(longest or LONGEST, model['max_position_embeddings'])
   if config.model.mixer == 'fourier':  # it mixes all tokens of a row
     config.data.examples_per_row = 1

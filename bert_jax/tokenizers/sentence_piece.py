@@ -143,7 +143,7 @@ def model_content(data: bytes, source: str = 'the model') -> dict[str, Any]:
   for i in range(len(model)):
     if model.is_control(i) and i not in reserved:
       vocabulary[i][0] = f' {vocabulary[i][0]}'  # which no text produces
-  content = {
+  content: dict[str, Any] = {
     'version': '1.0',
     'added_tokens': [special_token(i, vocabulary[i][0]) for i in sorted(reserved)],
     'normalizer': {'type': 'Sequence', 'normalizers': [*charsmap, _ONE_BLANK, _STRIP]},
@@ -244,7 +244,7 @@ def _steps(path: Path, name: str) -> tuple[list[Any], list[Any]]:
     marks = [{'type': 'Punctuation', 'behavior': 'Isolated'}]
     before = [lower, _STRIP] if settings.get('do_lower_case') else [_STRIP]
     return before, marks if settings.get('split_by_punct') else []
-  before = []
+  before: list[Any] = []
   if not CLASSES[name].first:
     for mark in ('``', "''"):
       before.append({'type': 'Replace', 'pattern': {'String': mark}, 'content': '"'})

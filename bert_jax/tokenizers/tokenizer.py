@@ -435,7 +435,7 @@ def listed(content: Mapping[str, Any]) -> dict[str, int]:
 
 def _pieces(vocabulary: Mapping[str, Any], added: list[dict[str, Any]], source: str) -> list[str]:
   """All pieces in order of their ids, which must have no gap."""
-  ids = {token['content']: token['id'] for token in added} | vocabulary
+  ids = {token['content']: token['id'] for token in added} | dict(vocabulary)
   for piece, i in ids.items():
     if not isinstance(i, int):
       raise InputError(f'the id of {piece!r:.60} in {source} is no number; is it whole?')

@@ -88,6 +88,6 @@ RECORD = Family(
   reads_corpus=True,
   rows_follow=True,
   heads_besides=lambda config: {'of the reader, the number of its heads': 2},
-  predictions={'begin-with': Prediction(Begins, ('encoder', 'reader', 'first'), LACKS, '', MOST)},
+  predictions={'begin-with': Prediction(Begins, ('encoder', 'reader', 'first'), LACKS, MOST)},
   card=lambda config: Card('the first piece of each row'),
 )

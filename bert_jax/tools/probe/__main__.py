@@ -22,7 +22,7 @@ from bert_jax import hosts, predict
 from bert_jax.command_line import aligned, command_line, command_parser
 from bert_jax.convert import from_huggingface, hub
 from bert_jax.errors import InputError, log, printable
-from bert_jax.files import Path, read_text, write_whole
+from bert_jax.files import Path, read_text, write_sealed, write_whole
 from bert_jax.predict.__main__ import keep_compiled
 from bert_jax.tasks import TASKS
 from bert_jax.text import files
@@ -157,7 +157,7 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
     result = {'settings': settings | {'weights': weights_of(args.model, at)}}
     if at not in ('latest', 'best'):
       with contextlib.suppress(InputError):
-        known = files.json_of(out / f'{at}.json')
+        known = contents.read_sealed(out / f'{at}.json')
         if known.get('settings') == result['settings']:
           results.append(known)
           continue
@@ -172,13 +172,12 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
     result |= {'model': Path(args.model).name} | probe(model, args, pairs, counts)
     results.append(result)
     out.mkdir(parents=True, exist_ok=True)
-    content = json.dumps(result, indent=1, ensure_ascii=False) + '\n'
     path = out / f'{result["step"]}.json'
     if earlier := read_text(path):  # by other settings, or of other weights
       aside = path.with_name(f'{path.stem}-{zlib.crc32(earlier.encode()):08x}.json')
       log.warning('%s, found by another command, is now %s', path, aside.name)
       write_whole(aside, earlier)
-    write_whole(path, content)
+    write_sealed(path, result, indent=1)
   for which, sentence in failed.items():
     log.warning('checkpoint %s is left out: %s', which, sentence)
   if not results:

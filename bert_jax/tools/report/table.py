@@ -30,7 +30,6 @@ from bert_jax.errors import InputError
 from bert_jax.files import Path
 from bert_jax.metrics import Level, own_levels
 from bert_jax.tasks import TASKS
-from bert_jax.text.files import json_of
 from bert_jax.workdir import contents, lock, records
 from bert_jax.workdir.recorded import Point, Run, Sweep
 
@@ -333,7 +332,11 @@ def _probes(found: Sequence[Run], remarks: list[str]) -> dict[Path, dict[int, di
     for step in {point.step for point in run.evaluations}:
       path = run.path / 'probe' / f'{step}.json'
       if files.exists(path):
-        content = json_of(path)
+        try:
+          content = contents.read_sealed(path)
+        except InputError as error:
+          remarks.append(f'{error}: left out')
+          continue
         data[run.path] = content.get('settings', {}).get('data', 0)
         probes.setdefault(run.path, {})[step] = _of_probe(content)
   for path in list(probes):

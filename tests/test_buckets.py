@@ -520,7 +520,7 @@ def test_what_wandb_writes_offline_goes_into_the_bucket(fake, monkeypatch):
 
   package = SimpleNamespace(init=init, Error=KeyError)
   monkeypatch.setattr(trackers, '_package', lambda name: package)
-  trackers.WeightsAndBiases(fake, small_pretrain('x', 'log.wandb=offline'), 0).close()
+  trackers.WeightsAndBiases(fake, small_pretrain('x', 'log.wandb=offline')).close()
   assert files.read_text(fake / 'wandb' / 'offline-run-7' / 'run.wandb') == 'points'
   assert files.names(fake / 'wandb') == ['id.txt', 'offline-run-7']
 

@@ -27,7 +27,6 @@ from bert_jax.tokenizers import run_tokenizer
 from bert_jax.workdir import checkpoint, contents, manifest
 
 FEW_STEPS = DEFAULTS['min_steps']  # with fewer, fine-tuning has usually hardly begun to learn
-MANY_PASSES = 100  # over a text; 64 cost little, 1,024 much (T5's paper, table 9)
 
 
 @dataclasses.dataclass
@@ -181,10 +180,9 @@ def _check_best_metric(config, objective, sources):
 def _tell_of_length(inputs):
   """Says what is unusual in how long a run is, and in what it has."""
   config, steps, rows = inputs.config, inputs.steps, len(inputs.sources['train'])
-  reads_corpus = TASKS[config.objective].reads_corpus
   if inputs.eval_batches is None:
     log.warning('nothing is evaluated: data.eval is empty')
-  if not (reads_corpus or inputs.start.folder):
+  if not (TASKS[config.objective].reads_corpus or inputs.start.folder):
     log.info('init_from is empty: the model begins with random weights')
   if config_lib.is_lengthened(config, rows):
     epochs = steps * config.batch_size / rows
@@ -200,12 +198,6 @@ def _tell_of_length(inputs):
     log.warning(
       f'{steps} steps are few to learn a task: with so little data, raise {more} and perhaps '
       'optimizer.learning_rate'
-    )
-  passes = inputs.passes(inputs.timeline.rows_before(steps))
-  if reads_corpus and passes > MANY_PASSES:
-    log.info(
-      f'{steps:,} steps read this text {passes:,.0f} times: it teaches little after the first '
-      'dozens; give more text, or train for fewer steps'
     )
 
 

@@ -222,11 +222,6 @@ class Writer:
     line = metrics.to_json({'step': step, 'split': split, **values})
     self.last[split] = json.loads(line)
     with writing(self.path):
-      is_on_disk = not isinstance(self.path, buckets.Bucket)
-      if is_on_disk and not files.exists(self.path):  # its folder was removed
-        self.file.close()
-        self.file = files.append(self.path)
-        self.bytes = self.crc32 = 0
       self.file.write(line + '\n')
       self.file.flush()
       data = f'{line}\n'.encode()

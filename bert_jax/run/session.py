@@ -11,7 +11,6 @@ from typing import Any
 
 import jax
 
-from bert_jax import files, hosts
 from bert_jax.errors import Paused, Stopped, log
 from bert_jax.rows.ahead import Ahead
 from bert_jax.run import evaluation, progress, trackers
@@ -21,7 +20,7 @@ from bert_jax.run.setup import Run
 from bert_jax.run.stopping import Wish
 from bert_jax.step import State
 from bert_jax.tasks import TASKS
-from bert_jax.workdir import contents, records
+from bert_jax.workdir import contents
 
 
 class Saver:
@@ -41,28 +40,20 @@ class Saver:
       self.run.watch.saved()
 
   def save(self, state: State, results: Mapping[str, float]) -> None:
-    """Saves a state, or adds its results; a workdir that was removed gets config and vocabulary."""
-    run, workdir = self.run, self.run.inputs.workdir
-    if hosts.first() and not files.exists(workdir / contents.CONFIG):
-      contents.claim(workdir, run.inputs.config, run.inputs.asked)
-      run.inputs.tokenizer.save(workdir)
-      log.warning(
-        '%s was removed while the run writes into it: its config and vocabulary are written again; '
-        'its checkpoints and metrics are gone',
-        workdir,
-      )
+    """Saves a state, or adds its results to the checkpoint of this step."""
+    run = self.run
     with run.clock.doing('save'):
       self.writer.upload()
       run.checkpoints.save(state, results, dict(run.tally.seen), run.tally.to_meta())
 
 
 class Evaluator:
-  """Evaluates a run, and does what follows. owes: the evaluation of the step where the run begins
-  is missing, or covered only a part of the rows and must now cover all."""
+  """Evaluates a run, and does what follows. owes: a stop broke off the evaluation of the step where
+  the run begins."""
 
   def __init__(self, session: 'Session', step: int):
     self.at, self.run = session, session.run
-    self.owes = self.run.inputs.in_workdir and self.due(step) and self._lacks(step)
+    self.owes = self.run.inputs.in_workdir and self.due(step) and not self.run.results
 
   def due(self, step: int) -> bool:
     every = self.run.inputs.config.eval.every
@@ -77,13 +68,6 @@ class Evaluator:
     if step == self.run.inputs.steps and 0 < count < len(batches):
       return {'eval': count, 'whole': 0}
     return {'eval': count}
-
-  def _lacks(self, step):
-    """Is there no evaluation of this step, or one of a part alone?"""
-    if not self.run.results or 'whole' not in self.counts(step):
-      return not self.run.results
-    there = [(x.step, x.kind) for x in records.read(self.run.inputs.workdir).evaluations]
-    return bool(hosts.total(hosts.first() and (step, 'whole') not in there))
 
   def catch_up(self, step: int, state: State) -> Wish:
     """Makes the evaluation that a stop broke off. EARLY if patience is over already."""

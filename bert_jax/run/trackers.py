@@ -1,14 +1,13 @@
 """Trackers, which get the metrics of a run besides metrics.jsonl: TensorBoard and Weights & Biases,
 whose package is imported only if a config asks for it."""
 
-import abc
 import contextlib
 import importlib
 import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from ml_collections import ConfigDict
 
@@ -19,22 +18,19 @@ from bert_jax.errors import InputError, first_line, writing
 from bert_jax.files import Path
 
 
-class Tracker(abc.ABC):
-  """Gets the metrics of a run as they are written. It is made with (workdir, config, the step at
-  which the run begins)."""
+class Tracker(Protocol):
+  """Gets the metrics of a run as they are written."""
 
-  @abc.abstractmethod
   def write(self, step: int, split: str, metrics: Mapping[str, float]) -> None: ...
 
-  @abc.abstractmethod
   def close(self) -> None: ...
 
 
-class TensorBoard(Tracker):
+class TensorBoard:
   """Writes TensorBoard's event files in the thread that trains: the thread of tensorboardX's
   SummaryWriter hangs once a disk was full. start: TensorBoard hides later steps before it."""
 
-  def __init__(self, workdir: Path, config: ConfigDict, start: int):
+  def __init__(self, workdir: Path, start: int):
     self.workdir, self.due = workdir, 0.0
     self._open(start)
 
@@ -74,22 +70,29 @@ class TensorBoard(Tracker):
     place(self.written, self.workdir / self.written.name)
 
 
-class WeightsAndBiases(Tracker):
+class WeightsAndBiases:
   """Writes metrics to a run of https://wandb.ai with the name of the workdir; offline to
   WORKDIR/wandb. Project and group are set by the environment (WANDB_PROJECT). A run that continues
-  keeps its id, and points of steps that it went back over stay: wandb never drops a point."""
+  keeps its id; points of steps that it makes again stay: wandb never drops a point."""
 
-  def __init__(self, workdir: Path, config: ConfigDict, start: int):
-    wandb, self.folder = _package('wandb'), workdir / 'wandb'
-    about: dict[str, Any] = {'id': _id(workdir, 'wandb', lambda: uuid.uuid4().hex[:12])}
-    about |= {'name': workdir.absolute().name, 'config': config.to_dict(), 'resume': 'allow'}
-    about |= {'mode': config.log.wandb, 'settings': {'console': 'off', 'silent': True}}
+  def __init__(self, workdir: Path, config: ConfigDict):
+    wandb = _wandb()
+    self.folder = workdir.absolute() / 'wandb'
     try:
-      with writing(workdir.absolute() / 'wandb'):
-        self.run = wandb.init(dir=str(staged(workdir.absolute() / 'wandb').parent), **about)
+      with writing(self.folder):
+        self.run = wandb.init(
+          id=_id(self.folder),
+          name=workdir.absolute().name,
+          config=config.to_dict(),
+          resume='allow',
+          mode=config.log.wandb,
+          settings={'console': 'off', 'silent': True},
+          dir=str(staged(self.folder).parent),
+        )
     except wandb.Error as error:
-      advice = 'set --config.log.wandb=offline'
-      raise InputError(f'Weights & Biases: {first_line(error)}; {advice}.') from None
+      raise InputError(
+        f'Weights & Biases: {first_line(error)}; set --config.log.wandb=offline.'
+      ) from None
     self.run.define_metric('*', step_metric='step')  # its own counter knows no way back
 
   def write(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
@@ -100,53 +103,43 @@ class WeightsAndBiases(Tracker):
     place(staged(self.folder), self.folder)
 
 
-# {field of config.log: its tracker}. TensorBoard's package is always there.
-KINDS: dict[str, Callable[[Path, ConfigDict, int], Tracker]]
-KINDS = {'tensorboard': TensorBoard, 'wandb': WeightsAndBiases}
-
-
-def _asked(config):
-  """The names of the trackers of a config; of several processes the first one has them."""
-  return [x for x in KINDS if hosts.first() and config.log[x] not in (False, '', 'off')]
-
-
 def check(config: ConfigDict) -> None:
   """InputError if a tracker that a config asks for cannot be used here."""
-  packages = {name: _package(name) for name in _asked(config) if name != 'tensorboard'}
-  if config.log.wandb == 'online' and 'wandb' in packages and not _knows_key(packages['wandb']):
-    fault = 'log.wandb=online, and Weights & Biases knows no key of yours'
-    raise InputError(f'{fault}; run "wandb login" once, or set --config.log.wandb=offline.')
+  if config.log.wandb != 'off' and hosts.first():
+    wandb = _wandb()
+    if config.log.wandb == 'online' and not wandb.login(prompt=False):
+      raise InputError(
+        'log.wandb=online, and Weights & Biases knows no key of yours; run "wandb login" once, or '
+        'set --config.log.wandb=offline.'
+      )
 
 
 def opened(config: ConfigDict, workdir: Path, start: int) -> list[Tracker]:
-  """Opens the trackers of a config, for a run that begins at step `start`."""
-  return [KINDS[name](workdir, config, start) for name in _asked(config)]
+  """Opens the trackers of a config, for a run that begins at step `start`. Of several processes the
+  first one has them."""
+  trackers = []
+  if config.log.tensorboard and hosts.first():
+    trackers.append(TensorBoard(workdir, start))
+  if config.log.wandb != 'off' and hosts.first():
+    trackers.append(WeightsAndBiases(workdir, config))
+  return trackers
 
 
-def _id(workdir, tracker, make):
-  """The id of a run at a tracker, made once and kept in WORKDIR/TRACKER/id.txt."""
-  folder = workdir.absolute() / tracker
+def _id(folder):
+  """The id of a run at Weights & Biases, made once and kept in a folder."""
   with writing(folder):
     if not files.exists(folder / 'id.txt'):
       files.make_folder(folder)
-      files.write_whole(folder / 'id.txt', make() + '\n')
+      files.write_whole(folder / 'id.txt', uuid.uuid4().hex[:12] + '\n')
     return files.read_text(folder / 'id.txt').strip()
 
 
-def _package(name):
-  """An optional package, or an InputError. (A folder of its name imports as an empty package.)"""
+def _wandb():
+  """The optional package. (A folder of its name imports as an empty package.)"""
   try:
-    package = importlib.import_module(name)
+    package = importlib.import_module('wandb')
     if getattr(package, '__file__', None):
       return package
   except ImportError:
     pass
-  advice = f'pip install {name}, or leave it out'
-  raise InputError(f'log.{name} needs the package {name}; {advice}.')
-
-
-def _knows_key(wandb):
-  try:
-    return wandb.login(prompt=False)
-  except TypeError:  # of a version whose login always asks
-    return bool(wandb.api.api_key)
+  raise InputError('log.wandb needs the package wandb; pip install wandb, or leave it out.')

@@ -17,7 +17,7 @@ from conftest import ROOT
 from bert_jax import metrics, sharding
 from bert_jax.config import load, timeline_of
 from bert_jax.metrics import Level, LossLevel, Mean
-from bert_jax.run import metrics_log, progress, session, setup, speed, stopping
+from bert_jax.run import metrics_log, progress, session, speed, stopping
 from bert_jax.run.inputs import Inputs
 from bert_jax.run.trackers import TensorBoard
 
@@ -218,18 +218,6 @@ def test_the_peak_is_that_of_all_devices_together(monkeypatch):
   assert math.isnan(speed.peak_flops())
 
 
-@pytest.mark.parametrize(
-  'backend, dtype', [('cpu', 'float32'), ('tpu', 'bfloat16'), ('tpu', 'float32')]
-)
-def test_float32_is_said_to_be_slow_where_it_is(backend, dtype, monkeypatch, caplog):
-  caplog.set_level('INFO', 'bert_jax')
-  monkeypatch.setattr(jax, 'default_backend', lambda: backend)
-  inputs = SimpleNamespace(config=SimpleNamespace(model=SimpleNamespace(dtype=dtype)))
-  with pytest.raises(AttributeError):  # there is no program
-    setup.compiled(inputs, None, None)
-  assert ('bfloat16 takes' in caplog.text) == ((backend, dtype) == ('tpu', 'float32'))
-
-
 def test_event_files_are_written_without_torch(tmp_path):
   """tensorboardX imports torch where it is installed, which takes seconds."""
   (tmp_path / 'torch.py').write_text('raise SystemExit("torch was imported")')
@@ -237,7 +225,7 @@ def test_event_files_are_written_without_torch(tmp_path):
 sys.path.insert(0, {str(tmp_path)!r})
 import pathlib
 from bert_jax.run.trackers import TensorBoard
-TensorBoard(pathlib.Path({str(tmp_path)!r}), None, 0).close()
+TensorBoard(pathlib.Path({str(tmp_path)!r}), 0).close()
 try:
   import torch
 except SystemExit:
@@ -250,7 +238,7 @@ def test_tensorboard_reads_what_a_run_writes_and_hides_what_it_writes_again(tmp_
   """The records of an event file: a length, its checksum, an Event, the checksum of that."""
   from tensorboardX.proto.event_pb2 import Event, SessionLog
 
-  board = TensorBoard(tmp_path, None, 3)
+  board = TensorBoard(tmp_path, 3)
   board.write(4, 'train', {'loss': 1.5, 'mlm': 2.0})
   board.write(5, 'eval', {'mlm': 2.25})
   (path,) = tmp_path.glob('events.out.tfevents.*')
@@ -267,7 +255,7 @@ def test_tensorboard_reads_what_a_run_writes_and_hides_what_it_writes_again(tmp_
   values = [(each.step, first(each).tag, first(each).simple_value) for each in steps]
   assert values == [(4, 'train/loss', 1.5), (4, 'train/mlm', 2.0), (5, 'eval/mlm', 2.25)]
   assert all(abs(each.wall_time - time.time()) < 60 for each in steps)
-  again = TensorBoard(tmp_path, None, 4)
+  again = TensorBoard(tmp_path, 4)
   again.close()
   assert len([*tmp_path.glob('events.out.tfevents.*')]) == 2
 

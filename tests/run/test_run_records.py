@@ -117,15 +117,6 @@ def test_every_line_says_where_its_time_went(pretrained):
     assert (seconds['eval'] > 0) == (seconds['save'] > 0) == (line['step'] == 15)
 
 
-def test_wandb_offline_is_read_by_wandb(corpus_file, tmp_path):
-  """The real package, where it is installed."""
-  pytest.importorskip('wandb', reason='pip install wandb')
-  train(small_pretrain(corpus_file, SELDOM, 'log.wandb=offline'), tmp_path / 'run')
-  (file,) = (tmp_path / 'run' / 'wandb').rglob('run-*.wandb')
-  content = file.read_bytes()
-  assert all(name in content for name in (b'train/loss', b'eval/mlm', b'train/goodput'))
-
-
 @pytest.mark.parametrize(
   'mode, sentence', [('online', 'wandb login'), ('offline', 'pip install wandb')]
 )

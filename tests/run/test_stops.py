@@ -214,27 +214,10 @@ def test_a_line_is_the_mean_since_the_line_before(tmp_path):
   assert counts == {'eval': {4: 7, 8: 7, 12: 7}, 'whole': {12: 0}}
 
 
-def test_a_run_that_is_shortened_to_where_it_is_is_evaluated_on_all_rows(tmp_path, monkeypatch):
-  """There it was evaluated on a part before. Then it is not evaluated again."""
-  config, kept = configured('log.every=1 checkpoint.every=4 eval.every=4 eval.batches=7'), {}
-
-  def dies(state, batch, constants):
-    if batch == 9:
-      raise MemoryError
-    return train_step(state, batch, constants)
-
-  with pytest.raises(MemoryError):
-    trains(config, tmp_path, kept, step=dies)
-  assert max(kept) == 8 and kept[8][1]['metrics']['count'] == 7
-  before = [x for x in lines(tmp_path) if x['step'] <= 8]
-  monkeypatch.setitem(globals(), 'STEPS', 8)
-  _, results = trains(config, tmp_path, kept)
-  *earlier, whole = lines(tmp_path)
-  assert earlier == before and earlier[-1]['split'] == 'eval'
-  assert (whole['step'], whole['split'], whole['count']) == (8, 'whole', 0)
-  assert results['count'] == kept[8][1]['metrics']['count'] == 0
-  before = lines(tmp_path)
-  assert trains(config, tmp_path, kept)[1] == results and lines(tmp_path) == before
+@pytest.mark.parametrize('batches, whole', [(8, 1), (9, 0), (10, 0), (0, 0)])
+def test_all_rows_are_evaluated_beside_a_part_and_not_twice(batches, whole, tmp_path):
+  trains(configured(f'eval.batches={batches} eval.every=6'), tmp_path, {})
+  assert len(lines(tmp_path, 'eval')) == 2 and len(lines(tmp_path, 'whole')) == whole
 
 
 def test_a_run_saves_by_the_clock(tmp_path):

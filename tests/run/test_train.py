@@ -299,25 +299,6 @@ def test_a_run_that_answers_one_piece_has_collapsed(alike, weight, collapsed):
   assert 'mlm_alike' not in result and ('constant' in result) == bool(collapsed)
 
 
-def test_a_collapse_is_warned_of_at_the_end_alone(corpus_file, tmp_path, caplog, monkeypatch):
-  """Early in a training one answer for all is usual: the line of an evaluation says it."""
-  caplog.set_level('INFO', 'bert_jax')
-  one_pass, constant = evaluation.one_pass, {'constant': 1.0}
-  of = lambda *given, **more: (one_pass(*given, **more)[0] | constant, [])
-  monkeypatch.setattr(evaluation, 'one_pass', of)
-  with without_a_model():
-    train(small_pretrain(corpus_file, 'steps=5 eval.every=2 eval.batches=0'), tmp_path / 'run')
-  evaluations = [x for x in caplog.messages if ' eval ' in x]
-  assert ['one answer for all' in x for x in evaluations] == 3 * [True]
-  assert sum('has collapsed' in x for x in caplog.messages) == 1
-  caplog.clear()
-  source = SimpleNamespace(constant=lambda answers: answers[0])
-  for result in ({}, constant):
-    evaluation.warn_of_collapse(result, source, ['sales'])
-  (said,) = caplog.messages
-  assert said.endswith('it predicts sales for every example')
-
-
 # ---- patience, frozen parameters -----------------------------------------------------------------
 
 
@@ -434,19 +415,6 @@ def test_the_command_line_says_it_in_one_line(capsys):
     main(['--config', 'configs/pretrain.py:runlocal', '--config.model.hiden_size=64'])
   said = "error: config has no field 'model.hiden_size'; did you mean 'model.hidden_size'?\n"
   assert (end.value.code, capsys.readouterr().err) == (2, said)
-
-
-def test_a_text_that_would_be_read_again_and_again_is_named(corpus_file, tmp_path, caplog):
-  """Rows of pairs are made of it twice here, so that all of them once are two passes."""
-  caplog.set_level('INFO', 'bert_jax')  # of the first process alone
-  few = small_pretrain(corpus_file, 'corpus.dupe_factor=2')
-  rows, size = len(read_inputs(few, tmp_path / 'a').batches.source), few.batch_size
-  for passes, said in ((90, []), (130, ['130 times: it teaches little after the first dozens'])):
-    caplog.clear()
-    config = small_pretrain(corpus_file, f'corpus.dupe_factor=2 steps={passes * rows // 2 // size}')
-    assert read_inputs(config, tmp_path / 'b').steps > 100
-    parts = [x.partition('read this text ')[2].partition(';')[0] for x in caplog.messages]
-    assert [*filter(None, parts)] == said
 
 
 def spoken(error):

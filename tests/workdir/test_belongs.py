@@ -26,7 +26,6 @@ from running import (
   files_up_to,
   flipped,
   goes_on,
-  lines,
   untrained,
   without_a_model,
 )
@@ -37,7 +36,7 @@ from bert_jax import evaluate, tokenizers
 from bert_jax.corpus import prepared
 from bert_jax.errors import InputError, farewell
 from bert_jax.files import seal, write_whole
-from bert_jax.run import initialization, session, setup
+from bert_jax.run import setup
 from bert_jax.run.inputs import read_inputs
 from bert_jax.run.metrics_log import Writer
 from bert_jax.tasks.pretraining import task as pretraining
@@ -117,15 +116,6 @@ def test_another_vocabulary_is_named(workdir, corpus_file, tmp_path, harm):
       said = ''
     with pytest.raises(InputError, match=said):
       read_by(reader, workdir, corpus_file, tmp_path)
-
-
-def test_every_bit_of_a_config_counts(workdir):
-  path = workdir / 'config.json'
-  data, config = path.read_bytes(), contents.read_config(workdir)
-  for place in range(3, 8 * len(data), 97):
-    path.write_bytes(flipped(data, place))
-    with contextlib.suppress(InputError):
-      assert c.to_json(contents.read_config(workdir)) == c.to_json(config)
 
 
 def test_a_damaged_config_is_written_anew_by_the_same_command(workdir, corpus_file):
@@ -546,11 +536,6 @@ def test_a_folder_that_is_written_at_once_begins_empty_and_leaves_nothing_beside
   assert [x.name for x in (tmp_path / 'W').iterdir()] == ['config.json']
 
 
-def test_a_step_that_is_not_there_is_refused_with_those_that_are(pretrained, tmp_path):
-  with pytest.raises(InputError, match=r"no checkpoint '15'; it has \[10, 20\]"):
-    trained.load(pretrained[0], '15')
-
-
 def test_the_best_step_is_what_the_newest_good_checkpoint_with_one_says():
   none = {'goodness': -np.inf, 'step': 0, 'of': 'mlm min'}
   best = {40: none, 20: none, 10: none | {'goodness': -3.5, 'step': 7}, 5: none | {'goodness': -3}}
@@ -562,18 +547,6 @@ def test_the_best_step_is_what_the_newest_good_checkpoint_with_one_says():
 
   for metric, step in (('mlm', 7), ('nsp', None)):
     assert trained._best(SimpleNamespace(meta=meta), [40, 30, 20, 10, 5], metric) == step
-
-
-@pytest.mark.parametrize('count, more', [(1, 0), (3, 0), (4, 1)])
-def test_a_workdir_of_another_config_is_refused_with_three_fields_of_it(pretrained, count, more):
-  config = contents.read_config(pretrained[0])
-  changes = 'hidden_size=48 num_attention_heads=3 num_hidden_layers=5 intermediate_size=80'
-  changes += ' layer_norm_eps=1e-3 initializer_range=0.5'
-  other = c.override(config, [f'--config.model.{x}' for x in changes.split()[:count]])
-  with pytest.raises(InputError) as error:
-    initialization.as_begun(other, pretrained[0])
-  said = str(error.value)
-  assert said.count('model.') == min(count, 3) and (f'and {more} more' in said) == bool(more)
 
 
 def test_a_damaged_checkpoint_is_put_aside_by_the_run_that_writes_there_alone(workdir, monkeypatch):
@@ -622,26 +595,6 @@ def test_a_workdir_that_cannot_be_written_is_refused_before_compiling(corpus_fil
   monkeypatch.setattr(setup, 'flops_of', None)  # is asked for after compiling
   with pytest.raises(InputError, match='/proc/nowhere/run cannot be written'):
     train(small_pretrain(corpus_file), '/proc/nowhere/run')
-
-
-def test_a_workdir_that_is_removed_meanwhile(
-  corpus_file, trained_line, tmp_path, monkeypatch, caplog
-):
-  """It is written again."""
-  maybe = session.Saver.maybe
-
-  def removing(self, step, state, wish):
-    if step == 12:
-      shutil.rmtree(self.run.inputs.workdir)
-    maybe(self, step, state, wish)
-
-  monkeypatch.setattr(session.Saver, 'maybe', removing)
-  with without_a_model():
-    _, results = train(small_pretrain(corpus_file), tmp_path / 'run')
-    assert trained.load(tmp_path / 'run').step == 20
-  assert 'run was removed while the run writes into it: its config and voc' in caplog.text
-  assert results == trained_line[1]
-  assert [line['step'] for line in lines(tmp_path / 'run')] == [15, 20, 20]
 
 
 # ---- length --------------------------------------------------------------------------------------

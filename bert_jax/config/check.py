@@ -13,7 +13,7 @@ from bert_jax.errors import InputError, quoted, suggestion
 from bert_jax.field import Field
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.record import Family
-from bert_jax.timeline import RATE, Timeline, parsed
+from bert_jax.timeline import Timeline, parsed
 
 # {name: Field}: the fields that every objective has, and the fields of all objectives together.
 SHARED: dict[str, Field] = run.FIELDS | model.FIELDS | data.FIELDS | optimizer.FIELDS
@@ -60,20 +60,6 @@ def step_count(config: ConfigDict, rows: float) -> int:
   if config.steps or not rows:
     return config.steps
   return max(_steps_of_epochs(config, rows), config.min_steps)
-
-
-def have_other_rates(
-  then: ConfigDict, now: ConfigDict, rows: float, step: float = math.inf
-) -> bool:
-  """Whether a run on so many training rows had other learning rates before a step under its earlier
-  config `then` than under `now`. False if the number of steps cannot be known."""
-  steps_then, steps_now = step_count(then, rows), step_count(now, rows)
-  is_known = steps_then and steps_now and then.objective == now.objective
-  if not is_known or steps_then == steps_now:
-    return False
-  before, after = timeline_of(then, steps_then), timeline_of(now, steps_now)
-  end = int(min(steps_then, steps_now, step))
-  return any(change.field == RATE for change in after.same_until(before, end))
 
 
 def is_lengthened(config: ConfigDict, rows: float) -> bool:

@@ -5,9 +5,7 @@ from_json raises means that the file is damaged, or of an earlier version.
 """
 
 import dataclasses
-import itertools
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -192,15 +190,6 @@ class Run:
   @property
   def training(self) -> list[Point]:
     return [point for point in self.points if point.kind == 'train']
-
-  @property
-  def log_every(self) -> int:
-    """The steps of which a line of training metrics is the mean; 0: not known."""
-    steps = [point.step for point in self.training]
-    if not self.fields.get('resume_from'):  # else it began at a later step
-      steps = [0, *steps]
-    gaps = [step - before for before, step in itertools.pairwise(steps)]
-    return statistics.mode(gaps) if gaps else 0  # the last, or beside a lost line, is another
 
   def is_part_at(self, step: int) -> bool:
     """Whether the evaluation of a step is of a part of the rows alone."""

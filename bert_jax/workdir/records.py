@@ -131,9 +131,11 @@ def read_sweep(folder: Path | str) -> Sweep | None:
     content = contents.read_sealed(path / SWEEP)
     baseline = content.get('baseline', '')
     for name, planned in content['runs'].items():
-      if '/' in name or name in ('.', '..'):
-        raise InputError(f'{quoted(name)} is no name of a folder')
-      runs[name] = Planned.from_json(planned)
+      run = Planned.from_json(planned)
+      if '/' in name + run.arm or name in ('.', '..'):
+        faults.append(f'{path / SWEEP}: {quoted(name)} is no name of a run: left out')
+      else:
+        runs[name] = run
   except UNREADABLE as error:
     faults.append(f'{path / SWEEP} is damaged, or of an earlier version: left out ({error})')
   ended = {name: read_outcome(path, name, faults) for name in runs}

@@ -6,6 +6,7 @@ import struct
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -135,7 +136,7 @@ def logger_of(spec, losses, tally, steps_since=3):
   inputs.passes = lambda rows: Inputs.passes(inputs, rows)
   run = SimpleNamespace(inputs=inputs, rates=[0.0] * 500, tally=tally(inputs), clock=clock)
   writer = SimpleNamespace(write=lambda *line: written.append(line))
-  return metrics_log.Logger(run, writer, progress.Progress(500, 0)), written
+  return metrics_log.Logger(run, writer, progress.Progress(500, 0, Path('W'))), written
 
 
 def test_a_line_says_where_a_run_stands_and_what_it_waits_for(monkeypatch):

@@ -76,16 +76,6 @@ def test_what_is_written_is_what_is_read():
   assert recorded.Facts.from_json(old).split('eval').scored == 50
 
 
-@pytest.mark.parametrize(
-  'steps, resumed, every',
-  [((), '', 0), ((37,), '', 37), ((100, 300, 400), '', 100), ((1250, 1300, 1310), 'W', 50)],
-)
-def test_how_many_steps_a_line_of_metrics_is_the_mean_of(steps, resumed, every):
-  points = [recorded.Point(step, 'train', {}) for step in steps]
-  run = recorded.Run(Path('R'), None, {'resume_from': resumed}, '', points=points)
-  assert run.log_every == every
-
-
 def test_what_a_run_is_judged_by():
   def judge(*fields):
     config = config_lib.load('configs/pretrain.py:runlocal', [f'--config.{x}' for x in fields])

@@ -117,7 +117,7 @@ def check(config: ConfigDict) -> None:
 def opened(config: ConfigDict, workdir: Path, start: int) -> list[Tracker]:
   """Opens the trackers of a config, for a run that begins at step `start`. Of several processes the
   first one has them."""
-  trackers = []
+  trackers: list[Tracker] = []
   if config.log.tensorboard and hosts.first():
     trackers.append(TensorBoard(workdir, start))
   if config.log.wandb != 'off' and hosts.first():

@@ -14,9 +14,10 @@ from typing import Any
 from bert_jax.config import model as config_model
 from bert_jax.convert import sentence_transformers
 from bert_jax.convert.families import FAMILIES, record
-from bert_jax.convert.families.record import OTHERS, SIZES, Description, Exported, ReleasedFamily
+from bert_jax.convert.families.record import KEYS, Description, Exported, ReleasedFamily
 from bert_jax.errors import InputError, quoted
 from bert_jax.files import Path
+from bert_jax.models.layers import ACTIVATIONS
 from bert_jax.text import files
 
 # Fields of config.model that bear on training or speed, not on what a trained model answers.
@@ -30,37 +31,40 @@ TRAINING = config_model.settings_affecting('start') | {
   'remat',
   'vocab_multiple',
 }
+ANSWERING = config_model.SETTINGS.keys() - TRAINING  # no config.json has the others
 # {field of config.model on which answers depend: its value in a BERT}.
-BERT = {
-  name: field.default
-  for name, field in config_model.SETTINGS.items()
-  if name not in TRAINING and name not in SIZES
-}
-ANSWERING = config_model.SETTINGS.keys() - TRAINING
+BERT: dict[str, Any] = {}
+for _name, _field in config_model.SETTINGS.items():
+  if _name in ANSWERING and _name not in record.SIZES:
+    BERT[_name] = _field.default
 # {option: the values that it may have, as in a BERT}.
-FIXED = dict.fromkeys(('is_decoder', 'add_cross_attention', 'is_encoder_decoder'), (False, None))
-FIXED |= {'position_embedding_type': ('absolute', None), 'feed_forward_type': ('original', None)}
-FIXED |= {'pruned_heads': ({}, None), 'auto_map': (None,)}
-# {key or field whose value has a type, if it is there: (the type, the type in words)}.
-TYPES: dict[str, tuple[Any, str]] = {}
-for _kind, _in_words, _names in (
-  (int, 'a whole number', 'pad_token_id embedding_size attention_window local_attention'),
-  (int, 'a whole number', 'position_buckets max_relative_positions global_attn_every_n_layers'),
-  (int, 'a whole number', f'{" ".join(SIZES)} num_decoder_layers num_key_value_heads'),
-  (int, 'a whole number', 'relative_attention_num_buckets attention_head_size'),
-  ((int, float), 'a number', f'{" ".join(OTHERS)} global_rope_theta local_rope_theta'),
-  (str, 'a text', 'hidden_act model_type problem_type classifier_activation'),
-  (list, 'a list', 'architectures layer_types'),
-  (dict, 'an object', 'bert_jax id2label rope_parameters'),
-  (bool, 'true or false', 'tie_word_embeddings norm_bias attention_bias mlp_bias head_bias'),
-  (bool, 'true or false', 'decoder_bias embedding_scale'),
-):
-  TYPES |= dict.fromkeys(_names.split(), (_kind, _in_words))
+FIXED: dict[str, Any] = {
+  'is_decoder': (False, None),
+  'add_cross_attention': (False, None),
+  'is_encoder_decoder': (False, None),
+  'position_embedding_type': ('absolute', None),
+  'feed_forward_type': ('original', None),
+  'pruned_heads': ({}, None),
+  'auto_map': (None,),
+}
+# {key: a value of its type}, besides the fields of BERT.
+TYPED = BERT | record.USUAL | dict.fromkeys(record.SIZES, 0)
+TYPED |= {
+  'pad_token_id': 0,
+  'problem_type': '',
+  'architectures': [],
+  'id2label': {},
+  'bert_jax': {},
+}
+WORDS: dict[Any, str] = {
+  int: 'a whole number',
+  float: 'a number',
+  str: 'a text',
+  bool: 'true or false',
+}
+WORDS |= {list: 'a list', dict: 'an object'}
 HEAD_SIZE = 'attention_head_size'
-LAYERS, MOST_LAYERS = ('num_hidden_layers', 'num_decoder_layers'), 10_000
-MAY_BE_NULL = """pad_token_id problem_type architectures bert_jax id2label tie_word_embeddings
-  layer_types rope_parameters local_rope_theta num_key_value_heads
-  attention_head_size""".split()  # noqa: SIM905
+MOST_LAYERS = 10_000
 
 
 def is_model(folder: Path) -> bool:
@@ -68,52 +72,51 @@ def is_model(folder: Path) -> bool:
   return _file(folder) is not None
 
 
+def _file(folder: Path) -> Path | None:
+  """The config.json of a released model in a folder, or None."""
+  for path in (folder / 'config.json', folder / 'bert_config.json'):
+    if path.is_file():
+      content = files.json_of(path)
+      if 'objective' not in content and ('model_type' in content or 'hidden_size' in content):
+        return path
+  return None
+
+
 def read(folder: Path) -> Description:
   """Reads a model's folder as a Description; InputError if it is of another kind."""
   path = _file(folder) or folder / 'config.json'
   content = files.json_of(path)
-  _check_types(path, content)
-  if (kind := content.get('model_type', 'bert')) not in FAMILIES:  # Google's files do not say it
+  kind = content.get('model_type', 'bert')  # Google's files do not say it
+  if not isinstance(kind, str) or kind not in FAMILIES:
     known = ', '.join(sorted(FAMILIES))
     raise InputError(f'{path} says model_type {quoted(kind)}; weights are read of {known}.')
   family = FAMILIES[kind]
-  content = {family.older[key]: content[key] for key in family.older if key in content} | content
-  _check_fixed(path, content, {**FIXED, **family.fixed})
-  content = family.defaults | {family.keys.get(key, key): x for key, x in content.items()}
-  for key, field in family.also.items():
-    if field in ANSWERING and content.get(key) not in (None, ours := content.get(field)):
-      raise record.other_model(path, key, content[key], f'here it is {field}, {quoted(ours)}')
-  content = family.read(path, content)
-  if family.projects == 'full width':
-    content['embedding_size'] = content.get('hidden_size')
-  content |= {field: 0 for field, x in family.same.items() if content[field] == content.get(x)}
-  _check_types(path, content)
-  width, heads = (content.get(name) for name in ('hidden_size', 'num_attention_heads'))
-  said = content.get(key := HEAD_SIZE if HEAD_SIZE in content else 'head_dim')
-  if said is None or (heads and said * heads == width):
-    content[HEAD_SIZE] = 0
-  elif HEAD_SIZE not in family.free:
-    raise record.other_model(path, key, said, 'here it is hidden_size / num_attention_heads')
-  act = content.get('hidden_act', 'gelu')
-  _check_fixed(path, content, {'hidden_act': (*record.ACTIVATIONS,)})
-  if missing := [name for name in SIZES if name not in content]:
-    raise InputError(f'{path} does not say {", ".join(missing)}; add it.')
-  said = *SIZES, *family.free, *family.derived
-  model = BERT | family.fields | {field: content[field] for field in said}
-  model |= {name: content.get(name, value) for name, value in OTHERS.items()} | {
-    'hidden_act': record.ACTIVATIONS[act],
-    'tie_word_embeddings': content.get('tie_word_embeddings') is not False,
-  }
+  content = _in_our_words(path, family, content)
+  model = dict(BERT | family.fields)
+  for field in (*KEYS, *family.free, *family.derived):
+    model[field] = content[field]
+  model['hidden_act'] = record.ACTIVATIONS[content['hidden_act']]
+  model['tie_word_embeddings'] = content.get('tie_word_embeddings') is not False
   model |= sentence_transformers.projection(folder)
-  offset = family.offset(1 if content.get('pad_token_id') is None else content['pad_token_id'])
+  ours = content.get('bert_jax') or {}
+  if isinstance(
+    ours.get('model'), dict
+  ):  # token types: 0, where a table of zeros was written, or 2
+    model['type_vocab_size'] = ours['model'].get('type_vocab_size', model['type_vocab_size'])
+  _check_types(path, model)
+  for field in record.SIZES:
+    if model[field] < 1 and field != 'type_vocab_size':
+      raise InputError(f'{path} says {field} is {quoted(model[field])}; write a positive number.')
+  pad_id = content.get('pad_token_id')
+  offset = family.offset(1 if pad_id is None else pad_id)
   if family.counts_offset:
     model['max_position_embeddings'] -= offset
-  if not isinstance(architecture := (content.get('architectures') or [''])[0], str):
+  architecture = (content.get('architectures') or [''])[0]
+  if not isinstance(architecture, str):
     raise InputError(f'{path} says architectures {quoted(architecture)}; write names.')
-  ours = content.get('bert_jax') or {}
-  if isinstance(saved := ours.get('model'), dict):  # 0, where a table of zeros was written, or 2
-    model['type_vocab_size'] = saved.get('type_vocab_size', model['type_vocab_size'])
-    _check_types(path, model)
+  pooling = 'cls'
+  if 'classifier_pooling' in family.fixed:
+    pooling = content.get('classifier_pooling') or 'cls'
   return Description(
     family,
     model,
@@ -122,86 +125,81 @@ def read(folder: Path) -> Description:
     architecture=architecture,
     offset=offset,
     ours=ours,
-    pooling='classifier_pooling' in family.fixed and content.get('classifier_pooling') or 'cls',
+    pooling=pooling,
     begin=_begin(path, content) if family.has_decoder else '',
     writing=_writing(folder),
   )
 
 
-def write(family: ReleasedFamily, model: Mapping[str, Any], offset: int) -> dict[str, Any]:
-  """The keys of a config.json for these fields of config.model: the inverse of read."""
-  usual = family.defaults.get('hidden_act', 'gelu')
-  fields: dict[str, Any] = {'hidden_act': record.activation_name(model['hidden_act'], usual)}
-  fields |= {field: model[field] for field in (*SIZES, *OTHERS, *family.free)}
-  fields['type_vocab_size'] = fields['type_vocab_size'] or 2  # rows of zeros
-  fields['max_position_embeddings'] += offset if family.counts_offset else 0
-  fields |= {field: model[field] or model[other] for field, other in family.same.items()}
-  if HEAD_SIZE in fields:
-    fields[HEAD_SIZE] = model[HEAD_SIZE] or model['hidden_size'] // model['num_attention_heads']
-  fields |= {key: model[field] for key, field in family.also.items()} | family.write(model)
-  return {family.key_of(x): value for x, value in fields.items() if x not in family.unsaid}
+def _in_our_words(path, family, content):
+  """The content of a config.json with our names and values, and defaults for what it lacks."""
+  older = {key: content[other] for other, key in family.older.items() if other in content}
+  content = older | content
+  _check_fixed(path, content, FIXED | dict(family.fixed))
+  renamed = {family.keys.get(key, key): value for key, value in content.items()}
+  content = {'hidden_act': 'gelu'} | record.USUAL | family.defaults | renamed
+  given = {field: value for field, value in content.items() if value is not None}
+  _check_types(path, given, TYPED | family.defaults)
+  if content.get('num_hidden_layers', 0) > MOST_LAYERS:  # before a table of them is made
+    raise InputError(f'{path} says num_hidden_layers is more than {MOST_LAYERS:,}; write fewer.')
+  for key, field in family.also.items():
+    usual = content.get(field)
+    if field in ANSWERING and content.get(key) not in (None, usual):
+      raise record.other_model(path, key, content[key], f'here it is {field}, {quoted(usual)}')
+  try:
+    content = family.read(path, content)
+  except (TypeError, AttributeError) as error:  # a value of another type
+    raise InputError(f'{path} is no config.json of a {family.classes} ({error}).') from None
+  missing = [field for field in record.SIZES if content.get(field) is None]
+  if missing:
+    raise InputError(f'{path} does not say {", ".join(missing)}; add it.')
+  if family.projects == 'full width':
+    content['embedding_size'] = content['hidden_size']
+  for field, other in family.same.items():
+    if content[field] == content[other]:
+      content[field] = 0
+  _check_head_size(path, family, content)
+  known = [theirs for theirs, ours in record.ACTIVATIONS.items() if ours in ACTIVATIONS]
+  _check_fixed(path, content, {'hidden_act': known})
+  return content
 
 
-def difference(family: ReleasedFamily, exported: Exported) -> tuple[str, Any] | None:
-  """A field of config.model that a family cannot express, (field, the family's value); or None."""
-  model = exported.model
-  said = {*SIZES, *OTHERS, *family.free, *family.derived, 'tie_word_embeddings', 'hidden_act'}
-  said |= {*sentence_transformers.FIELDS}
-  expected = {field: value for field, value in BERT.items() if field in ANSWERING - said}
-  expected |= family.fields | {x: (OTHERS | family.defaults)[x] for x in family.unsaid}
-  idle = {'pooler': 'pooler', 'token_pooler': 'pooler', 'classifier_bias': 'classifier'}
-  idle |= {'replaced_head': 'replaced', 'mask_decoder': 'mlm'}
-  idle = {field for field, part in idle.items() if part not in exported.parts}
-  if model.get(HEAD_SIZE, 0) * model['num_attention_heads'] == model['hidden_size']:
-    idle.add(HEAD_SIZE)  # what 0 means
-  for field, value in expected.items():
-    if field not in (*family.without_effect, *idle) and field in model and model[field] != value:
-      return field, value
-  width = record.PROJECTIONS[family.projects](model['embedding_size'], model['hidden_size'])
-  if model['embedding_size'] != width:
-    return 'embedding_size', width
-  return family.refusal(exported)
+def _check_head_size(path, family, content):
+  """Sets attention_head_size to 0 where it is the usual one; InputError where it must be that."""
+  key = HEAD_SIZE if HEAD_SIZE in content else 'head_dim'
+  size = content.get(key)
+  if size is None or size * content['num_attention_heads'] == content['hidden_size']:
+    content[HEAD_SIZE] = 0
+  elif HEAD_SIZE not in family.free:
+    raise record.other_model(path, key, size, 'here it is hidden_size / num_attention_heads')
 
 
-# {setting of transformers' generate without an argument here: the value that changes nothing}.
-GENERATION = dict(no_repeat_ngram_size=0, encoder_no_repeat_ngram_size=0, min_length=0)
-GENERATION |= dict(min_new_tokens=0, max_length=20, do_sample=False, num_beam_groups=1, typical_p=1)
-_TOKENS = 'forced_bos_token_id', 'bad_words_ids', 'suppress_tokens', 'begin_suppress_tokens'
-_TOKENS += 'forced_eos_token_id', 'stop_strings', 'sequence_bias', 'force_words_ids'
-_TOKENS += 'exponential_decay_length_penalty', 'constraints', 'dola_layers', 'watermarking_config'
-GENERATION |= dict.fromkeys((*_TOKENS, 'max_new_tokens', 'penalty_alpha', 'guidance_scale'))
-GENERATION |= dict(encoder_repetition_penalty=1, renormalize_logits=False, token_healing=False)
-# {setting of theirs that is read: how it is called here}, see Description.writing.
-WRITING = {'repetition_penalty': 'repetition_penalty', 'num_beams': 'beams', 'eos_token_id': 'ends'}
-WRITING |= {name: name for name in ('length_penalty', 'early_stopping')}
+def _check_fixed(path, content, fixed):
+  """InputError for an option with a value that our encoder does not have."""
+  for name, allowed in fixed.items():
+    if allowed and content.get(name, allowed[0]) not in allowed:
+      known = ' and '.join(repr(value) for value in allowed if value is not None)
+      ours = f'our encoder has {known} only' if known else 'our encoder has none of it'
+      raise record.other_model(path, name, content[name], ours)
 
 
-def _generation(folder: Path, names: Collection[str]) -> dict[str, Any]:
-  """The named settings of generation that a folder has; generation_config.json comes first."""
-  asked = {}
-  for path in (folder / 'config.json', folder / 'generation_config.json'):
-    content = files.json_of(path)
-    asked |= {name: content[name] for name in names if content.get(name) is not None}
-  return asked
+def _check_types(path, content, typed=TYPED):
+  """InputError for a value of another type than that of its field in `typed`."""
+  for name, value in content.items():
+    kind: Any = type(typed.get(name))
+    is_bool = isinstance(value, bool)
+    fits = isinstance(value, (int, float) if kind is float else kind) and is_bool == (kind is bool)
+    if kind in WORDS and not fits:
+      raise InputError(f'{path} says {name} is {quoted(value)}; write {WORDS[kind]}.')
 
 
-def _writing(folder: Path) -> dict[str, Any]:
-  said = {WRITING[name]: value for name, value in _generation(folder, WRITING).items()}
-  if 'ends' in said:
-    ends = said['ends'] if isinstance(said['ends'], list) else [said['ends']]
-    if not all(isinstance(i, int) for i in ends):
-      raise InputError(f'{folder} says eos_token_id is {quoted(ends)}; write numbers of pieces.')
-    said['ends'] = tuple(ends)
-  if 'early_stopping' in said:
-    said['early_stopping'] = said['early_stopping'] is True  # 'never' is named as not read
-  return said
-
-
-def generation_not_read(folder: Path) -> list[str]:
-  """The generation settings of a released model that are ignored here: ['min_length=56', ...]."""
-  asked = _generation(folder, [*GENERATION, 'early_stopping'])
-  known = GENERATION | {'early_stopping': asked.get('early_stopping') is True}
-  return [f'{name}={value!r:.40}' for name, value in asked.items() if value != known[name]]
+def _labels(path, content):
+  labels = content.get('id2label') or {}
+  try:
+    by_number = {int(i): str(label) for i, label in labels.items()}
+    return tuple(by_number[i] for i in range(len(by_number)))
+  except (ValueError, KeyError):
+    raise InputError(f'id2label in {path} does not count from 0; number the labels.') from None
 
 
 def _begin(path, content):
@@ -215,43 +213,119 @@ def _begin(path, content):
   return 'sep' if start in ends else 'cls'
 
 
-def _check_fixed(path, content, fixed):
-  """InputError for an option with a value that our encoder does not have."""
-  for name, allowed in fixed.items():
-    if allowed and content.get(name, allowed[0]) not in allowed:
-      known = [repr(value) for value in allowed if value is not None]
-      ours = f'{" and ".join(known)} only' if known else 'none of it'
-      raise record.other_model(path, name, content[name], f'our encoder has {ours}')
+def write(family: ReleasedFamily, model: Mapping[str, Any], offset: int) -> dict[str, Any]:
+  """The keys of a config.json for these fields of config.model: the inverse of read."""
+  usual = family.defaults.get('hidden_act', 'gelu')
+  fields: dict[str, Any] = {'hidden_act': record.activation_name(model['hidden_act'], usual)}
+  fields |= {field: model[field] for field in (*KEYS, *family.free)}
+  if family.counts_offset:
+    fields['max_position_embeddings'] += offset
+  fields['type_vocab_size'] = fields['type_vocab_size'] or 2  # rows of zeros
+  for field, other in family.same.items():
+    fields[field] = model[field] or model[other]
+  if HEAD_SIZE in fields:
+    fields[HEAD_SIZE] = model[HEAD_SIZE] or model['hidden_size'] // model['num_attention_heads']
+  fields |= {key: model[field] for key, field in family.also.items()}
+  fields |= family.write(model)
+  return {family.key_of(x): value for x, value in fields.items() if x not in family.unsaid}
 
 
-def _check_types(path, content):
-  for name, value in content.items():
-    if name not in TYPES or (value is None and name in MAY_BE_NULL):
+# {field: the part of the parameters without which it has no effect}.
+PART_OF = {
+  'pooler': 'pooler',
+  'token_pooler': 'pooler',
+  'classifier_bias': 'classifier',
+  'replaced_head': 'replaced',
+  'mask_decoder': 'mlm',
+}
+
+
+def why_not(family: ReleasedFamily, exported: Exported) -> str:
+  """Why a model cannot be written as one of a family, a sentence that names the field of
+  config.model; '' if it can."""
+  model = exported.model
+  expected: dict[str, Any] = {x: (record.USUAL | family.defaults)[x] for x in family.unsaid}
+  free = {*KEYS, *family.free, *family.derived, *sentence_transformers.FIELDS}
+  free |= {'tie_word_embeddings', 'hidden_act'}
+  expected |= {field: value for field, value in BERT.items() if field in ANSWERING - free}
+  expected |= family.fields
+  if family.projects:
+    width = record.PROJECTIONS[family.projects]
+    expected['embedding_size'] = width(model['embedding_size'], model['hidden_size'])
+  for field, value in expected.items():
+    has_effect = field not in family.without_effect
+    if field in PART_OF:
+      has_effect = has_effect and PART_OF[field] in exported.parts
+    if field == HEAD_SIZE and model['hidden_size'] == model[field] * model['num_attention_heads']:
+      has_effect = False  # what 0 means
+    if has_effect and model.get(field, value) != value:
+      return _unlike(family, model, field, value)
+  refused = family.refusal(exported)
+  return _unlike(family, model, *refused) if refused else ''
+
+
+def _unlike(family, model, field, value):
+  return (
+    f"model.{field} is {model[field]}, and Hugging Face's {family.classes} is {value}, so this "
+    'cannot be written as one.'
+  )
+
+
+# ---- How a model writes --------------------------------------------------------------------------
+
+# {setting of transformers' generate that is read: how it is called here}, see Description.writing.
+WRITING = {
+  'repetition_penalty': 'repetition_penalty',
+  'num_beams': 'beams',
+  'eos_token_id': 'ends',
+  'length_penalty': 'length_penalty',
+  'early_stopping': 'early_stopping',
+}
+# {setting that is not read: the value that changes nothing}.
+NOT_READ = {
+  'no_repeat_ngram_size': 0,
+  'encoder_no_repeat_ngram_size': 0,
+  'min_length': 0,
+  'min_new_tokens': 0,
+  'max_length': 20,
+  'max_new_tokens': None,
+  'do_sample': False,
+  'num_beam_groups': 1,
+  'forced_bos_token_id': None,
+  'forced_eos_token_id': None,
+  'bad_words_ids': None,
+  'suppress_tokens': None,
+}
+
+
+def _generation(folder: Path, names: Collection[str]) -> dict[str, Any]:
+  """The named settings of generation that a folder has; generation_config.json comes first."""
+  found = {}
+  for path in (folder / 'config.json', folder / 'generation_config.json'):
+    content = files.json_of(path)
+    found |= {name: content[name] for name in names if content.get(name) is not None}
+  return found
+
+
+def _writing(folder: Path) -> dict[str, Any]:
+  found = _generation(folder, WRITING)
+  out = {WRITING[name]: value for name, value in found.items()}
+  if 'ends' in out:
+    ends = out['ends'] if isinstance(out['ends'], list) else [out['ends']]
+    if not all(isinstance(i, int) for i in ends):
+      raise InputError(f'{folder} says eos_token_id is {quoted(ends)}; write numbers of pieces.')
+    out['ends'] = tuple(ends)
+  if 'early_stopping' in out:
+    out['early_stopping'] = out['early_stopping'] is True  # 'never' is named as not read
+  return out
+
+
+def generation_not_read(folder: Path) -> list[str]:
+  """The generation settings of a released model that are ignored here: ['min_length=56', ...]."""
+  out = []
+  for name, value in _generation(folder, [*NOT_READ, 'early_stopping']).items():
+    if name == 'early_stopping' and isinstance(value, bool):
       continue
-    kind, wanted = TYPES[name]
-    fits = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
-    if fits and name in SIZES and value < (name != 'type_vocab_size'):
-      fits, wanted = False, 'a positive number'
-    elif fits and name in LAYERS and value > MOST_LAYERS:  # before a table of them is made
-      fits, wanted = False, f'{MOST_LAYERS:,} at most'
-    if not fits:
-      raise InputError(f'{path} says {name} is {quoted(value)}; write {wanted}.')
-
-
-def _labels(path, content):
-  labels = content.get('id2label') or {}
-  try:
-    labels = {int(i): str(label) for i, label in labels.items()}
-    return tuple(labels[i] for i in range(len(labels)))
-  except (ValueError, KeyError, AttributeError):
-    raise InputError(f'id2label in {path} does not count from 0; number the labels.') from None
-
-
-def _file(folder: Path) -> Path | None:
-  """The config.json of a released model in a folder, or None."""
-  for path in (folder / 'config.json', folder / 'bert_config.json'):
-    if path.is_file():
-      content = files.json_of(path)
-      if 'objective' not in content and ('model_type' in content or 'hidden_size' in content):
-        return path
-  return None
+    if value != NOT_READ.get(name):
+      out.append(f'{name}={value!r:.40}')
+  return out

@@ -108,10 +108,9 @@ def _family(model, parts, tokenizer, types, head) -> ReleasedFamily:
   has_pooler = 'pooler' in parts and ('pooler' in head.parameters or head.class_suffix == 'Model')
   exported = Exported(model, parts, tokenizer, tells_apart, has_pooler)
   family = next(family for family in FAMILIES.values() if family.fits(exported))
-  if different := config_json.difference(family, exported):
-    field, value = different
-    theirs = f"Hugging Face's {family.classes} is {value}, so this cannot be written as one"
-    raise InputError(f'model.{field} is {model[field]}, and {theirs}.')
+  why_not = config_json.why_not(family, exported)
+  if why_not:
+    raise InputError(why_not)
   return family
 
 

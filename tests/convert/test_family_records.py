@@ -1,13 +1,16 @@
 """What the record of each family writes into a config.json is what it reads from one."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 from refusal import refused
 
 from bert_jax.convert import config_json
-from bert_jax.convert.families import FAMILIES, record
+from bert_jax.convert.families import FAMILIES, deberta, record
+from bert_jax.errors import InputError
+from bert_jax.models import layers
 
 WRITTEN = [name for name in FAMILIES if name != 'openai-gpt']  # which is read only
 PAD = 7  # its id
@@ -17,12 +20,12 @@ def drawn(family, rng):
   """{field: value} of a model that the family can express, each value drawn."""
   number, share = lambda: int(rng.integers(6, 90)), lambda: float(rng.uniform(0.01, 0.5))
   model = dict(config_json.BERT | family.fields)
-  model |= {field: number() for field in config_json.SIZES} | {'num_hidden_layers': 5}
+  model |= {field: number() for field in record.SIZES} | {'num_hidden_layers': 5}
   model['hidden_size'] *= model['num_attention_heads']
-  model |= {field: share() for field in config_json.OTHERS}
+  model |= {field: share() for field in record.USUAL}
   model['hidden_act'] = str(rng.choice(['gelu', 'gelu_tanh', 'relu', 'swish']))
   model['type_vocab_size'] = 1 if family.counts_offset else int(rng.integers(2, 5))
-  model |= {field: (record.OTHERS | family.defaults)[field] for field in family.unsaid}
+  model |= {field: (record.USUAL | family.defaults)[field] for field in family.unsaid}
   if 'tie_word_embeddings' not in family.fields:
     model['tie_word_embeddings'] = bool(rng.integers(2))
   window, every = (0, 0) if rng.integers(3) == 0 else (number(), int(rng.choice([0, 2, 3])))
@@ -70,6 +73,7 @@ OF_BERT = dict(vocab_size=70, hidden_size=24, num_hidden_layers=3, num_attention
 OF_BERT |= dict(intermediate_size=40, hidden_act='relu', max_position_embeddings=33)
 OF_BERT |= dict(hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.2)
 TYPED = OF_BERT | {'type_vocab_size': 2}
+SIZED = dict.fromkeys(record.SIZES, 6) | record.USUAL
 
 
 @pytest.mark.parametrize('name, said', [('distilbert', DISTILBERT), ('bert', TYPED)])
@@ -136,3 +140,59 @@ def test_an_activation_that_no_config_json_says_is_not_written(name):
   model = drawn(FAMILIES[name], np.random.default_rng(0)) | {'hidden_act': 'cube'}
   with refused('model.hidden_act is cube'):
     config_json.write(FAMILIES[name], model, 0)
+
+
+# What transformers' config classes have where a config.json says nothing, of the keys read here.
+DEFAULTS = json.loads(Path('tests/golden/released_defaults.json').read_text())
+# What our encoder needs beside a default DeBERTa.
+NEEDED = {'deberta-v2': deberta._SAID | {'pos_att_type': 'p2c'}}
+
+
+@pytest.mark.parametrize('name', DEFAULTS)
+def test_what_a_file_lacks_is_as_in_their_classes(tmp_path, name):
+  """Each key that a file may lack is left out in turn."""
+  whole = DEFAULTS[name] | NEEDED.get(name, {}) | {'model_type': name}
+
+  def read(content):
+    (tmp_path / 'config.json').write_text(json.dumps(content))
+    return config_json.read(tmp_path)._replace(writing={})
+
+  expected, compared = read(whole), 0
+  for key in DEFAULTS[name]:
+    try:
+      found = read({other: value for other, value in whole.items() if other != key})
+    except InputError:
+      continue  # which is asked for
+    assert found == expected, key
+    compared += 1
+  assert compared > 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', DEFAULTS)
+def test_their_classes_have_these_defaults(transformers, name):
+  known = transformers.CONFIG_MAPPING[name]().to_dict()
+  assert {key: known[key] for key in DEFAULTS[name]} == DEFAULTS[name]
+
+
+@pytest.mark.parametrize('said, local', [({}, 1e4), ({'local_rope_theta': None}, 0.0)])
+def test_local_layers_turn_as_global_ones_where_their_theta_is_null(tmp_path, said, local):
+  older = {'rope_parameters', 'layer_types'}  # files of before transformers 5
+  content = {key: x for key, x in DEFAULTS['modernbert'].items() if key not in older}
+  content |= {'model_type': 'modernbert', 'global_rope_theta': 5e5} | said
+  (tmp_path / 'config.json').write_text(json.dumps(content))
+  model = config_json.read(tmp_path).model
+  assert (model['rotary_theta'], model['local_rotary_theta']) == (5e5, local)
+
+
+def test_an_activation_of_a_fork_goes_by_their_name(tmp_path, monkeypatch):
+  """If transformers has it, it is written and read as soon as our layers have it."""
+  content = config_json.write(
+    FAMILIES['bert'], config_json.BERT | SIZED | {'hidden_act': 'relu2'}, 0
+  )
+  assert content['hidden_act'] == 'relu2'
+  (tmp_path / 'config.json').write_text(json.dumps(content))
+  with refused("says hidden_act 'relu2'"):
+    config_json.read(tmp_path)
+  monkeypatch.setitem(layers.ACTIVATIONS, 'relu2', lambda x: x)
+  assert config_json.read(tmp_path).model['hidden_act'] == 'relu2'

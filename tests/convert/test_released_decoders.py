@@ -176,12 +176,12 @@ def test_settings_of_generation_that_are_not_read_are_named(recorded, tmp_path, 
   settings = {'no_repeat_ngram_size': 3, 'min_length': 0, 'num_beams': 3, 'eos_token_id': [2, 5]}
   folder = folder_of(tmp_path / 'hf', recorded, 'bart', **settings)
   more = {'min_length': 56, 'forced_bos_token_id': None, 'length_penalty': 2, 'do_sample': True}
-  more |= {'early_stopping': True, 'forced_eos_token_id': 2, 'encoder_repetition_penalty': 1.5}
+  more |= {'early_stopping': True, 'forced_eos_token_id': 2}
   (folder / 'generation_config.json').write_text(json.dumps(more))
   fields = trained.load(folder).config.translation
   assert (fields.beams, fields.length_penalty, fields.early_stopping) == (3, 2.0, True)
   named = 'no_repeat_ngram_size=3, min_length=56, do_sample=True, forced_eos_token_id=2'
-  named += ', encoder_repetition_penalty=1.5, eos_token_id=[2, 5] of its generation is not read'
+  named += ', eos_token_id=[2, 5] of its generation is not read'
   assert named in caplog.text
   (folder / 'generation_config.json').write_text('{"early_stopping": "never"}')
   trained.load(folder)

@@ -21,6 +21,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from bert_jax import config as config_lib
 from bert_jax import tokenizers
 from bert_jax.convert import config_json, tensor_files
+from bert_jax.convert.families import record
 from bert_jax.corpus import prepared
 from bert_jax.corpus.lexicon import Lexicon
 from bert_jax.tasks.choice import reading as choice
@@ -228,7 +229,7 @@ def _configs():
   """The config.json of a run and of released models."""
   model = config_lib.nested({name: x.default for name, x in config_lib.SHARED.items()}).model
   read = lambda folder: config_json.is_model(folder) and config_json.read(folder) and None
-  bert = {name: model[name] for name in config_json.SIZES} | {'id2label': {'0': 'a'}}
+  bert = {name: model[name] for name in record.SIZES} | {'id2label': {'0': 'a'}}
   masked = {'': bert | {'model_type': 'bert', 'architectures': ['BertForMaskedLM']}}
   others = {f' of {x}': bert | {'model_type': x} | more for x, more in FAMILIES.items()}
   for name, content in (masked | others).items():

@@ -14,21 +14,46 @@ from bert_jax.errors import InputError, quoted
 from bert_jax.files import Path
 from bert_jax.tokenizers import Tokenizer
 
-SIZES = 'vocab_size', 'hidden_size', 'num_hidden_layers', 'num_attention_heads'
-SIZES += 'intermediate_size', 'max_position_embeddings', 'type_vocab_size'
-OTHERS: dict[str, Any] = {'layer_norm_eps': 1e-12, 'initializer_range': 0.02}
-OTHERS |= {'hidden_dropout_prob': 0.1, 'attention_probs_dropout_prob': 0.1}
+# {field of config.model: its value where a config.json lacks it; None: it must not}.
+KEYS: dict[str, Any] = {
+  'vocab_size': None,
+  'hidden_size': None,
+  'num_hidden_layers': None,
+  'num_attention_heads': None,
+  'intermediate_size': None,
+  'max_position_embeddings': None,
+  'type_vocab_size': None,
+  'layer_norm_eps': 1e-12,
+  'initializer_range': 0.02,
+  'hidden_dropout_prob': 0.1,
+  'attention_probs_dropout_prob': 0.1,
+}
+SIZES = [field for field, usual in KEYS.items() if usual is None]
+USUAL = {field: usual for field, usual in KEYS.items() if usual is not None}
 NO_DROPOUT = {'hidden_dropout_prob': 0.0, 'attention_probs_dropout_prob': 0.0}
-# {hidden_act in a config.json: ours}. Ours is written as the first of its names here.
-ACTIVATIONS = dict(gelu='gelu', gelu_pytorch_tanh='gelu_tanh', gelu_new='gelu_tanh', relu='relu')
-ACTIVATIONS |= dict(silu='swish', swish='swish')
+# {hidden_act in a config.json: ours}, also of those that models/layers.py has only in a fork. Ours
+# is written as the first of its names here.
+ACTIVATIONS = {
+  'gelu': 'gelu',
+  'gelu_pytorch_tanh': 'gelu_tanh',
+  'gelu_new': 'gelu_tanh',
+  'relu': 'relu',
+  'silu': 'swish',
+  'swish': 'swish',
+  'relu2': 'relu2',
+  'quick_gelu': 'quick_gelu',
+  'mish': 'mish',
+  'leaky_relu': 'leaky_relu',
+  'relu6': 'relu6',
+  'tanh': 'tanh',
+  'sigmoid': 'sigmoid',
+}
 # {key of config.json: role} in families that put a text between [CLS] and [SEP].
 ENDS = {'bos_token_id': 'cls', 'eos_token_id': 'sep'}
 
 # {which embeddings have a dense layer to the hidden size: (embedding_size, hidden_size) -> the
 # embedding_size of such a model}.
 PROJECTIONS: dict[str, Callable[[int, int], int]] = {
-  '': lambda E, D: E,
   'all': lambda E, D: E or D,
   'narrower': lambda E, D: 0 if E == D else E,
   'full width': lambda E, D: D,
@@ -142,9 +167,9 @@ class ReleasedFamily(NamedTuple):
   projects: str = ''  # a key of PROJECTIONS, if embeddings go through a dense layer
   same: Mapping[str, str] = {}  # {our field, where 0 means as another one: that field}
   also: Mapping[str, str] = {}  # {further key: our field, whose value it must have}
-  free: tuple[str, ...] = ()  # our fields that it has besides SIZES and OTHERS
+  free: tuple[str, ...] = ()  # our fields that it has besides KEYS
   derived: tuple[str, ...] = ()  # our fields that `read` and `write` convert from and to its keys
-  unsaid: tuple[str, ...] = ()  # SIZES and OTHERS that it lacks: they have their default
+  unsaid: tuple[str, ...] = ()  # KEYS that it lacks: they have their default
   without_effect: tuple[str, ...] = ()  # our fields whose value changes nothing in these models
   fixed: Mapping[str, tuple | None] = {}  # {option: the values that it may have; None: any}
   ids: Mapping[str, str] = {}  # {key: role of the token with that id}
@@ -232,6 +257,8 @@ def activation_name(ours: str, usual: str) -> str:
   """The name in config.json of an activation; the family's `usual` one if it means the same."""
   known = [theirs for theirs, kind in ACTIVATIONS.items() if kind == ours]
   if not known:
-    none = 'which no config.json of Hugging Face says, so this cannot be written'
-    raise InputError(f'model.hidden_act is {ours}, {none}; use it with bert_jax.predict.')
+    raise InputError(
+      f'model.hidden_act is {ours}, which no config.json of Hugging Face says, so this cannot be '
+      'written; use it with bert_jax.predict.'
+    )
   return usual if usual in known else known[0]

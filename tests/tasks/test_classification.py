@@ -438,16 +438,6 @@ def test_a_run_that_says_the_same_of_all_texts_has_collapsed(tmp_path, vocab, to
   assert not source.constant([dict(a, prediction='b', gold='b') for a in answers])
 
 
-def test_a_file_without_header_may_have_one_and_may_lack_labels(tmp_path, vocab, tokenizer):
-  """As XNLI's files: no header and no label in the test set; MNLI's training set has a header."""
-  (tmp_path / 'train.tsv').write_text('premise\thypo\tlabel\nold\tnew\tcontradictory\n')
-  (tmp_path / 'test.tsv').write_text('river\tbad\ngood\told\n')
-  config = finetune(vocab, f'{tmp_path}/train.tsv', task='xnli', evaluation=f'{tmp_path}/test.tsv')
-  found = classification.sources(config, tokenizer)
-  assert found['train'].examples[0].label == 'contradiction'
-  assert [e.texts for e in found['eval'].examples] == [('river', 'bad'), ('good', 'old')]
-
-
 def of_cells(tmp_path, vocab, tokenizer, cells, *more, name='train.csv', mark=','):
   """(labels in training, labels in evaluation, label set) of a table of texts and these cells."""
   rows = [f'"text {i}"{mark}"{cell}"' for i, cell in enumerate(cells)]
@@ -533,19 +523,11 @@ PLAIN = '1 number such as 1.234 (read with decimals)'
   'cells, mark, numbers, remark',
   [
     ('3,5 7', ';', [3.5, 7], COMMA),
-    ('3,5 7', ',', [3.5, 7], COMMA),
-    ('1,234 7', ';', [1.234, 7], COMMA),
-    ('1.234,5 7', ',', [1234.5, 7], COMMA),
-    ('-0,25 7', '\t', [-0.25, 7], COMMA),
-    ('1e3 7', ';', [1000, 7], ''),
+    ('1.234,5 -0,25', ',', [1234.5, -0.25], '2 numbers with a decimal comma'),
     ('1,234 7', ',', None, ''),
     ('1,2,3 7', ';', None, ''),
     ('1.234 3,5 12.500', ';', [1234, 3.5, 12500], f'2 numbers{POINTS} thousands'),
-    ('1.234 0,25 1.234.567', '\t', [1234, 0.25, 1234567], f'2 numbers{POINTS}'),
-    ('1.234 1.234,5 -2,125', ',', [1234, 1234.5, -2.125], f'1 number{POINTS}'),
     ('1.234 2.5 7', ';', [1.234, 2.5, 7], PLAIN),
-    ('1.234 3,5 0.5', ';', [1.234, 3.5, 0.5], PLAIN),
-    ('1.234 2.5 7', ',', [1.234, 2.5, 7], ''),
     ('0.125 2 7', ';', [0.125, 2, 7], ''),
   ],
 )
@@ -559,8 +541,6 @@ def test_decimal_commas_are_numbers_and_points_then_part_thousands(
       of()
     return
   assert of()[0] == numbers and remark in caplog.text
-  assert (' such as 1' in caplog.text or POINTS in caplog.text) == (remark not in ('', COMMA))
-  assert ('decimal comma' in caplog.text) == any(',' in cell for cell in cells.split())
 
 
 @pytest.mark.parametrize('task', ['table', 'stsb'])

@@ -9,15 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from published import jsonl
-from running import read_weights, untrained
+from running import untrained
 from small_tables import finetune, sentence
 from test_classification import outputs_of, source_of
 
 from bert_jax import evaluate, models
 from bert_jax.errors import InputError
-from bert_jax.run import initialization, warm_start
+from bert_jax.run import warm_start
 from bert_jax.run.inputs import read_inputs
-from bert_jax.workdir import trained
 
 NLI, TWO = ('neutral', 'entailment', 'contradiction'), ('entailment', 'not_entailment')
 PAIR = '0|{0}|{2}|{1}'
@@ -97,18 +96,6 @@ def test_passes_over_another_table_are_batches(tmp_path, vocab):
   assert len(inputs.eval_batches) == 1 and weights.ravel().tolist() == [1, 1, 0, 0]
 
 
-def test_a_run_on_few_rows_says_how_often_they_are_read(tmp_path, vocab, caplog):
-  caplog.set_level('INFO', 'bert_jax')
-  (tmp_path / 'dev.csv').write_text('sentence,label\n"old river, bad",a\nold river,b\n')
-  ours = 'data.examples_per_row=1 steps=0'
-  config = finetune(vocab, tmp_path / 'dev.csv', RUN, ours, 'epochs=3', task='table')
-  config.min_steps = 60
-  inputs = read_inputs(config, tmp_path / 'run')
-  assert inputs.steps == 60
-  said = 'the training data fill only 2 rows: min_steps=60 makes 120 epochs in place of 3 ('
-  assert said in caplog.text and 'raise min_steps (to 100, say)' in caplog.text
-
-
 def test_evaluation_writes_what_was_answered(glue_run, tmp_path):
   evaluate.evaluate(glue_run[0], out=(folder := tmp_path / 'out'))
   answers = [json.loads(line) for line in (folder / 'predictions.jsonl').read_text().splitlines()]
@@ -128,7 +115,7 @@ def test_evaluation_writes_what_was_answered(glue_run, tmp_path):
   assert by_length[0]['f1'] == scores['f1']
 
 
-def test_several_sets_are_a_table_of_their_metrics(glue_run, tmp_path, capsys):
+def test_several_sets_are_a_table_of_their_metrics(glue_run, tmp_path):
   workdir, home = glue_run
   for language, seed in (('de', 5), ('hi', 6)):
     glue_file(tmp_path / f'{language}.tsv', 'sst2', 15, seed)
@@ -148,13 +135,13 @@ def test_several_sets_are_a_table_of_their_metrics(glue_run, tmp_path, capsys):
   leaderboard((tmp_path / 'test' / 'SST-2' / 'predictions.tsv').read_text())
   with pytest.raises(InputError, match='has no name'):
     evaluate.evaluate_sets(workdir, [f'{tmp_path}/de.tsv'])
-  command = ['--workdir', str(workdir), '--languages', 'de']
-  with pytest.raises(SystemExit):
-    evaluate.main(command)
-  assert '--eval' in capsys.readouterr().err
-  evaluate.main([*command, '--eval', specs[0], '--out', str(tmp_path / 'out')])
-  (shown,) = (row for row in capsys.readouterr().out.splitlines() if row.startswith('de'))
-  assert shown.split() == rows[1].split()
+
+
+def test_a_metric_that_a_set_does_not_have_has_no_mean():
+  header, *rows = evaluate.table({'a': {'f1': 1.0, 'lm': 2.0}, 'b': {'lm': 3.5}}).splitlines()
+  shown = {name: dict(zip(header.split(), values)) for name, *values in map(str.split, rows)}
+  assert {name: x['f1'] for name, x in shown.items()} == {'a': '1.0000', 'b': '-', 'mean': '-'}
+  assert float(shown['mean']['lm']) == 2.75
 
 
 @pytest.mark.parametrize(
@@ -238,20 +225,3 @@ def test_a_classifier_for_other_labels_stays_new_and_a_missing_head_is_named(cap
   assert kept['classifier']['w'].tolist() == [0, 0]
   assert 'new: classifier, mlm; not used: classifier\n' in caplog.text
   assert 'no head for masked words' in caplog.text
-
-
-def test_where_a_run_begins_is_asked_once(glue_run, tmp_path, monkeypatch, vocab):
-  """A name on the Hub is looked up one time, however many of its files are read."""
-  workdir, home = glue_run
-  asked = []
-
-  def folder(source, weights=True):
-    asked.append(source)
-    return workdir
-
-  monkeypatch.setattr(initialization.hub, 'folder', folder)
-  more = 'init_from=someone/model tokenizer.path='
-  config = finetune(vocab, f'{home}/train.tsv', RUN, more, task='sst2')
-  _, weights = read_weights(config, tmp_path / 'run')
-  assert asked == ['someone/model']
-  jax.tree.map(np.testing.assert_array_equal, weights, trained.load(workdir).params)

@@ -1,7 +1,5 @@
 """TF-IDF and a linear support vector machine, beside classifiers in a report."""
 
-import json
-
 import numpy as np
 import pytest
 from scipy import sparse
@@ -12,10 +10,8 @@ from sklearn.svm import LinearSVC, LinearSVR
 from small_tables import finetune, sentence
 
 from bert_jax import config as c
-from bert_jax.errors import InputError
 from bert_jax.tasks.classification import linear
 from bert_jax.tasks.classification import task as classification
-from bert_jax.tools import report
 
 
 def written(path, rows):
@@ -94,38 +90,3 @@ def test_numbers_and_several_labels(tmp_path, vocab, tokenizer):
   train, dev = drawn(300, 6, several), drawn(60, 7, several)
   out = scores_of(config_of(tmp_path, vocab, train, dev, 'table.multi_label=true'), tokenizer)
   assert out['micro_f1'] > 0.95 and out['subset_accuracy'] > 0.85
-
-
-def test_texts_without_a_piece_are_a_mistake(tmp_path, vocab, tokenizer):
-  rows = [('\u200d', '', 'a'), ('\ufeff', '', 'b')]
-  with pytest.raises(InputError, match='texts of the training data are empty'):
-    scores_of(config_of(tmp_path, vocab, rows, rows), tokenizer)
-
-
-def test_a_report_has_a_line_for_each_data(tmp_path, vocab, tokenizer):
-  label = lambda a, b: 'ab'['good' in a]
-  train, dev = drawn(60, 0, label), drawn(40, 1, label)
-  expected = {}
-  for number in (0, 20):
-    fields = [f'task.train_examples={number}']
-    config = config_of(tmp_path, vocab, train, dev, *fields)
-    scores = scores_of(config, tokenizer)
-    expected[number] = scores['classification_accuracy']
-    for seed in (0, 1):
-      folder = tmp_path / 'runs' / f'{number}-{seed}'
-      folder.mkdir(parents=True)
-      config.seed = seed
-      (folder / 'config.json').write_text(c.to_json(config))
-      level = {'classification_accuracy': (0.625, 'majority')}
-      facts = {'data': {'train': {}, 'eval': {'baselines': level}}}
-      (folder / 'run.json').write_text(json.dumps(facts))
-      line = {'step': 2, 'split': 'eval', 'classification_accuracy': 0.5 + seed / 10}
-      (folder / 'metrics.jsonl').write_text(json.dumps(line) + '\n')
-      tokenizer.save(folder)
-  (panel,) = report.read(tmp_path / 'runs', svm=True).panels
-  means = panel.compared('classification_accuracy')['mean']
-  name = 'TF-IDF + linear SVM'
-  assert expected[0] != expected[20]
-  arms = {'0-0': 0.55, '20-0': 0.55, name: expected[0], f'{name}, data of 20-0': expected[20]}
-  assert means.to_dict() == arms
-  assert 'SVM' not in report.text(report.read(tmp_path / 'runs'))

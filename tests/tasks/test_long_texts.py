@@ -119,7 +119,6 @@ def test_a_run_begins_with_longer_positions(how, pretrained, begun, tmp_path):
   'more, sentence',
   [
     ('model.extend_positions=tile model.max_position_embeddings=64', 'init_from has 64 positions'),
-    ('model.extend_positions=none model.max_position_embeddings=96', '=96 is given; leave'),
     (f'{LONGER} data.seq_length=128 model.extend_positions=tile', 'data.seq_length 128 is longer'),
   ],
 )

@@ -16,9 +16,7 @@ from small_tables import WORDS, fields, finetune, load
 from bert_jax import config as c
 from bert_jax.errors import InputError
 from bert_jax.tasks import TASKS
-from bert_jax.tasks.choice import reading as choice
 from bert_jax.tasks.classification import reading as classification
-from bert_jax.tasks.coreference import reading as coreference
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.text import tables
 from bert_jax.train import train
@@ -196,23 +194,6 @@ def test_tags_and_labels_by_number_have_names(tmp_path, letters):
   assert rows_of('table', path, letters) == wanted
 
 
-def test_the_hub_has_a_question_of_a_passage_or_a_dialogue_in_each_row(tmp_path):
-  read = p.reader('choice', choice.read)
-  bare = lambda spec, task: [x._replace(where='', id='') for x in read(spec, task)[0]]
-  columns = ('questions', 'options', 'answers')
-  each = zip(*(p.PASSAGE[x] for x in columns), strict=True)
-  of_all = {'example_id': 'high1.txt', 'article': p.PASSAGE['article']}
-  asked = [of_all | {'question': q, 'options': o, 'answer': a} for q, o, a in each]
-  path = written(tmp_path, '.parquet', asked)
-  wanted = bare(p.race(tmp_path / 'race', p.PASSAGE), 'race')
-  assert bare(path, 'race') == [x._replace(level='') for x in wanted]
-  assert len({x.id for x in read(path, 'race')[0]}) == 2
-  turns, asked, number = p.DIALOGUE
-  of_each = [{'id': number, 'dialogue': turns, **question} for question in asked]
-  path = written(tmp_path, '.parquet', of_each)
-  assert bare(path, 'dream') == bare(p.dream(tmp_path / 'a.json', p.DIALOGUE), 'dream')
-
-
 def test_null_cells_are_empty_texts_as_in_csv(tmp_path):
   counts = []
   for kind in ('.jsonl', '.parquet', '.csv'):
@@ -225,30 +206,6 @@ def test_null_cells_are_empty_texts_as_in_csv(tmp_path):
     own = 'bytes', 'lines that end in CRLF (as in LF)'
     counts.append(Counter({k: n for k, n in problems.counts.items() if k not in own}))
   assert counts[0] == counts[1] == counts[2] and counts[0]['empty texts (kept)'] == 1
-
-
-RACE = dict(article='a b', question='c?', options=['d', 'e'], answer='A', example_id='x')
-DREAM = dict(dialogue=['a b', 'c'], question='d?', choice=['e', 'f'], answer='e', id='x')
-WSC = dict(text='He ran.', span1_text='He', span1_index=0, span2_text='ran', span2_index=1, label=1)
-
-
-@pytest.mark.parametrize('task, row, name', [
-  *(('race', RACE, name) for name in ('article', 'question', 'answer', 'options.1')),
-  *(('dream', DREAM, name) for name in ('question', 'dialogue.1', 'answer', 'choice.1')),
-  *(('wsc', WSC, name) for name in ('text', 'span1_text', 'span2_text')),
-])  # fmt: skip
-def test_a_null_is_an_empty_text_in_every_format(task, row, name, tmp_path):
-  read = p.reader('choice', choice.read)
-  read = p.reader('coreference', coreference.read) if task == 'wsc' else read
-  column, _, place = name.partition('.')
-  found = []
-  for empty in (None, ''):
-    cell = [row[column][0], empty] if place else empty
-    path = written(tmp_path, '.parquet', [row, row | {column: cell}])
-    examples, problems = read(path, task, 'train', True)
-    found.append((examples, problems.cause))
-    assert 'fields' not in str(dict(problems.places)) and problems.counts['records'] == 2
-  assert found[0] == found[1]
 
 
 @pytest.mark.parametrize('is_there', [False, True])
@@ -273,9 +230,3 @@ def test_a_run_goes_on_with_the_set_that_it_began_with(is_there, tmp_path, vocab
     (tmp_path / 'again').rename(tmp_path / 'saved')
   with pytest.raises(InputError, match='the training data set is not what it was at checkpoint 1'):
     goes_on(config, tmp_path / 'W')
-
-
-@pytest.mark.parametrize('spec', ['train.{language}.gz', 'en=a.txt,de=b.txt', ''])
-def test_data_without_a_named_set_names_none(spec):
-  config = config_of('en-de', spec)
-  assert contents.named_sets(config, 'train') == contents.named_sets(config, 'eval') == {}

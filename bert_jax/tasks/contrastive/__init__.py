@@ -42,45 +42,69 @@ FIELDS = affecting({'rows'}, {
 DEFAULTS = {'batch_size': 64, 'data.examples_per_row': 2, 'optimizer.learning_rate': 2e-5}
 
 
-def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
+def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
+  fields, data, model = config.contrastive, config.data, config.model
+  texts, batch_size = task.texts_per_item(config), config.batch_size
   yield from labelled.rules(config)
-  fields, data, texts = config.contrastive, config.data, task.texts_per_item(config)
-  per_row, model, batch_size = data.examples_per_row, config.model, config.batch_size
-  head = f'the teacher {config.teacher} answers by a head, and contrastive has none'
-  yield not config.teacher, f'{head}; leave teacher empty.'
-  fits = f'use a multiple of {texts}, the texts of an item, which share a row.'
-  yield per_row % texts == 0, f'data.examples_per_row is {per_row}; {fits}'
-  few = f'data.seq_length {data.seq_length} has no room for {texts} texts of 8 tokens; raise it.'
-  yield data.seq_length >= 8 * texts, few
-  has_others = batch_size * (per_row // texts) >= 2 or bool(fields.negative_columns)
-  alone = f'batch_size {batch_size} leaves a positive without another text; use 2 at least.'
-  yield has_others, alone
+  yield (
+    not config.teacher,
+    f'the teacher {config.teacher} answers by a head, and contrastive has none; leave teacher '
+    'empty.',
+  )
+  yield (
+    data.examples_per_row % texts == 0,
+    f'data.examples_per_row is {data.examples_per_row}; use a multiple of {texts}, the texts of an '
+    'item, which share a row.',
+  )
+  yield (
+    data.seq_length >= 8 * texts,
+    f'data.seq_length {data.seq_length} has no room for {texts} texts of 8 tokens; raise it.',
+  )
+  yield (
+    batch_size * (data.examples_per_row // texts) >= 2 or fields.negative_columns,
+    f'batch_size {batch_size} leaves a positive without another text; use 2 at least.',
+  )
   parts = config.optimizer.accumulation
-  apart = f'optimizer.accumulation={parts} would part the batch that negatives come from'
-  yield parts == 1, f'{apart}; set it to 1, and contrastive.chunks={parts} for as little memory.'
-  chunks = f'batch_size {batch_size} does not divide into contrastive.chunks={fields.chunks}'
-  yield batch_size % fields.chunks == 0, f'{chunks}; use a divisor.'
+  yield (
+    parts == 1,
+    f'optimizer.accumulation={parts} would part the batch that negatives come from; set it to 1, '
+    f'and contrastive.chunks={parts} for as little memory.',
+  )
+  yield (
+    batch_size % fields.chunks == 0,
+    f'batch_size {batch_size} does not divide into contrastive.chunks={fields.chunks}; use a '
+    'divisor.',
+  )
   width = task.width_of(config)
-  whole = all(type(x) is int and 0 < x <= width for x in fields.widths)
-  odd = f'contrastive.widths is {fields.widths}; name different whole numbers up to the width of'
-  distinct = len(set(fields.widths)) == len(fields.widths)
-  yield whole and distinct, f'{odd} the vectors, {width}.'
-  cosent, of_cosent = fields.loss == 'cosent', 'contrastive.loss=cosent'
-  scores = f'{of_cosent} learns scores; name their score_column.'
-  yield not cosent or bool(fields.score_column), scores
-  none = f'{of_cosent} has no negatives; leave negative_columns empty.'
-  yield not cosent or not fields.negative_columns, none
-  tables = f'{of_cosent} reads scores, which are in tables; set task.format=table.'
-  yield not cosent or config.task.format == 'table', tables
-  simcse = {'lines': True, 'table': not fields.positive_column}.get(config.task.format, False)
-  drops = model.hidden_dropout_prob + model.attention_probs_dropout_prob > 0
-  twice = 'a text that is its own positive is told from itself by dropout, and there is none'
-  yield drops or not simcse, f'{twice}; set model.hidden_dropout_prob=0.1.'
-  lines = config.data.eval and reading.format_of(config, 'eval') == 'lines'
-  judged = 'data.eval would be lines, which nothing can be judged by'
-  yield not lines, f'{judged}; set contrastive.eval_format to table or squad.'
-  first = fields.pooling == 'cls' and model.causal
-  yield not first, 'the [CLS] of a causal model sees no text; set contrastive.pooling=mean.'
+  are_widths = all(type(x) is int and 0 < x <= width for x in fields.widths)
+  yield (
+    are_widths and len(set(fields.widths)) == len(fields.widths),
+    f'contrastive.widths is {fields.widths}; name different whole numbers up to the width of the '
+    f'vectors, {width}.',
+  )
+  if fields.loss == 'cosent':
+    yield (
+      fields.score_column and not fields.negative_columns and config.task.format == 'table',
+      'contrastive.loss=cosent learns the scores of pairs in a table; name their score_column, '
+      'leave negative_columns empty, and set task.format=table.',
+    )
+  is_own_positive = config.task.format == 'lines'
+  if config.task.format == 'table':
+    is_own_positive = not fields.positive_column
+  yield (
+    not is_own_positive or model.hidden_dropout_prob + model.attention_probs_dropout_prob > 0,
+    'a text that is its own positive is told from itself by dropout, and there is none; set '
+    'model.hidden_dropout_prob=0.1.',
+  )
+  yield (
+    not data.eval or reading.format_of(config, 'eval') != 'lines',
+    'data.eval would be lines, which nothing can be judged by; set contrastive.eval_format to '
+    'table or squad.',
+  )
+  yield (
+    fields.pooling != 'cls' or not model.causal,
+    'the [CLS] of a causal model sees no text; set contrastive.pooling=mean.',
+  )
 
 
 def remarks_on(config: ConfigDict, tokenizer: Tokenizer, sources: Mapping[str, Any]) -> list[str]:

@@ -56,21 +56,24 @@ def is_scored(config: ConfigDict, split: str) -> bool:
 @reads('pairs', name="a table of pairs, or a file in SQuAD's JSON")
 def read(config: ConfigDict, split: str, problems: Problems) -> Iterator[Item]:
   """Yields the Items of a split; unusable ones go to `problems`."""
-  seen, format = set(), format_of(config, split)
-  counted = split == 'train' and not is_scored(config, split)
-  for item in {'table': _table, 'squad': _squad, 'lines': _lines}[format](config, split, problems):
+  readers = {'table': _table, 'squad': _squad, 'lines': _lines}
+  may_be_false = split == 'train' and not is_scored(config, split)
+  positives = set()
+  for item in readers[format_of(config, split)](config, split, problems):
     with problems.of_record(item.where):
-      _, positive, *negatives = item.texts
-      for kind, text in zip(('anchor', 'positive'), item.texts):
-        if not text.strip():
-          fault = f'the {kind} is empty; write one, or remove the record'
-          raise Unusable(fault, f'records without {kind}')
+      anchor, positive, *negatives = item.texts
+      if not anchor.strip():
+        raise Unusable('the anchor is empty; write one', 'records without anchor')
+      if not positive.strip():
+        raise Unusable('the positive is empty; write one', 'records without positive')
       if positive in negatives:
-        fault = f'a negative is the positive, {quoted(positive)}; remove one of them'
-        raise Unusable(fault, 'records with a negative that is the positive')
-      if counted and positive in seen:
+        raise Unusable(
+          f'a negative is the positive, {quoted(positive)}; remove one of them',
+          'records with a negative that is the positive',
+        )
+      if may_be_false and positive in positives:
         problems.note(AGAIN, item.where)
-      seen.add(positive)
+      positives.add(positive)
       yield item
 
 
@@ -79,53 +82,68 @@ def _table(config, split, problems):
   rows = problems.rows(config.data[split], columns=tuple(fields.columns))
   commas = scored and decimal_commas(config, fields.columns, fields.score_column)
   for number, (where, row) in enumerate(rows):
-    names = fields.negative_columns
-    if split != 'train':  # evaluation data may lack columns of the training data
-      names = [name for name in names if tables.first_of(row, name)]
     with problems.of_record(where):
-      anchor, *more = _texts(row, fields.anchor_column, where, problems, False) or ['']
-      if more:
+      anchors = _texts(row, fields.anchor_column, where, problems, in_cells=False) or ['']
+      if len(anchors) > 1:
         raise Unusable('the anchor is a list of texts; write one', 'records with several anchors')
-      positive = fields.positive_column
-      positives = _texts(row, positive, where, problems) if positive else [anchor]
-      negatives = {name: _texts(row, name, where, problems) for name in names}
-      for texts in negatives.values():
-        if not ''.join(texts).strip():
-          problems.note('empty negatives (left out)', where)
-      taken = [x.pop(0) if (x := negatives[name]) else '' for name in names]
-      taken += [''] * (len(fields.negative_columns) - len(taken))
-      if left := sum(map(len, negatives.values())):
-        problems.counts['negatives of longer lists than columns (left out)'] += left
+      positives = anchors
+      if fields.positive_column:
+        positives = _texts(row, fields.positive_column, where, problems) or ['']
+      negatives = _negatives(row, fields.negative_columns, where, split, problems)
       score = None
       if scored:
-        name = fields.score_column
-        (cell,) = problems.columns(row, [name], where, HINT)
-        if is_empty(cell) and problems.lacks('a score', where, split):
+        score = _score(row, fields.score_column, where, commas, problems)
+        if score is None and problems.lacks('a score', where, split):
           continue
-        score, how = decimal_number(cell, row.delimiter, commas)
-        if score is None and not is_empty(cell):
-          fault = f'the score (column {name!r}) is no number; write one'
-          raise Unusable(fault, 'unreadable scores')
-        if how:
-          problems.note(how, where)
-      for i, positive in enumerate(positives or ['']):
+      for i, positive in enumerate(positives):
         name = f'{number}-{i}' if i else str(number)
-        yield Item(where, name, (anchor, positive, *taken), score)
+        yield Item(where, name, (*anchors, positive, *negatives), score)
+
+
+def _negatives(row, columns, where, split, problems):
+  """A text from each column of negatives; '': it has none. A column that is named several times
+  gives as many texts of its list."""
+  texts = {}  # {column: its texts that are not taken yet}
+  for name in columns:
+    if name not in texts and (split == 'train' or tables.first_of(row, name)):
+      texts[name] = _texts(row, name, where, problems)
+      if not ''.join(texts[name]).strip():
+        problems.note('empty negatives (left out)', where)
+  taken = []
+  for name in columns:
+    taken.append(texts[name].pop(0) if texts.get(name) else '')
+  left = sum(map(len, texts.values()))
+  if left:
+    problems.counts['negatives of longer lists than columns (left out)'] += left
+  return taken
+
+
+def _score(row, name, where, commas, problems):
+  """The score of a pair; None: the cell is empty."""
+  (cell,) = problems.columns(row, [name], where, HINT)
+  if is_empty(cell):
+    return None
+  score, how = decimal_number(cell, row.delimiter, commas)
+  if score is None:
+    raise Unusable(f'the score (column {name!r}) is no number; write one', 'unreadable scores')
+  if how:
+    problems.note(how, where)
+  return score
 
 
 def _texts(row, name, where, problems, in_cells=True):
   """The texts in a column of a row: one, or a list in JSON, which with `in_cells` a cell may
   hold too, as pandas or JSON write it."""
-  there, texts = tables.first_of(row, name), None
-  in_cell = in_cells and bool(row.delimiter) and row.get(there, '')[:1] == '['
-  if in_cell or row.no_text.get(there) == 'a list':
+  column, texts = tables.first_of(row, name), None
+  in_cell = in_cells and bool(row.delimiter) and row.get(column, '')[:1] == '['
+  if in_cell or row.no_text.get(column) == 'a list':
     with contextlib.suppress(NotJson):
-      texts = printed_value(row[there])
-  if isinstance(texts, list) and all(isinstance(text, str) for text in texts):
-    if in_cell:
-      problems.counts['cells with a list of texts'] += 1
-    return texts
-  return problems.columns(row, [name], where, HINT)
+      texts = printed_value(row[column])
+  if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+    return problems.columns(row, [name], where, HINT)
+  if in_cell:
+    problems.counts['cells with a list of texts'] += 1
+  return texts
 
 
 def _squad(config, split, problems):
@@ -145,13 +163,15 @@ def _squad(config, split, problems):
 
 
 def _lines(config, split, problems):
-  fields = config.contrastive
-  none = [''] * len(fields.negative_columns)
-  specs = (spec for _, spec in files.parts(config.data[split]))
-  paths = (x for s in specs for x in ([s] if files.is_named(s) else files.split_files(s, split)))
-  each = (item for path in paths for item in _lines_of(path, fields, problems))
-  for number, (where, text) in enumerate(each):
-    yield Item(where, str(number), (text, text, *none))
+  none = [''] * len(config.contrastive.negative_columns)
+  paths = []
+  for _, spec in files.parts(config.data[split]):
+    paths += [spec] if files.is_named(spec) else files.split_files(spec, split)
+  number = 0
+  for path in paths:
+    for where, text in _lines_of(path, config.contrastive, problems):
+      yield Item(where, str(number), (text, text, *none))
+      number += 1
 
 
 def _lines_of(path, fields, problems):

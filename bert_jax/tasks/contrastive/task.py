@@ -41,23 +41,33 @@ def width_of(config: ConfigDict) -> int:
 
 
 def objective(config: ConfigDict, tokenizer: Tokenizer) -> Contrastive:
-  names = 'loss', 'temperature', 'pooling', 'normalize', 'chunks'
-  fields = {name: config.contrastive[name] for name in names}
-  fields |= {'texts': texts_per_item(config), 'widths': tuple(config.contrastive.widths)}
-  return labelled.objective(Contrastive, config, scores=score_names(config), **fields)
+  fields = config.contrastive
+  return labelled.objective(
+    Contrastive,
+    config,
+    scores=score_names(config),
+    texts=texts_per_item(config),
+    loss=fields.loss,
+    temperature=fields.temperature,
+    widths=tuple(fields.widths),
+    pooling=fields.pooling,
+    normalize=fields.normalize,
+    chunks=fields.chunks,
+  )
 
 
 def score_names(config: ConfigDict) -> tuple[str, ...]:
   """The metrics of an evaluation; the last one judges the run."""
-  retrieval = *(f'recall_at_{k}' for k in DEPTHS), 'mrr'
-  names = ('pearson', 'spearman') if is_scored(config, 'eval') else retrieval
-  return tuple(f'{name}{end}' for end in endings(config) for name in names)
+  names = ('pearson', 'spearman')
+  if not is_scored(config, 'eval'):
+    names = (*(f'recall_at_{k}' for k in DEPTHS), 'mrr')
+  return tuple(f'{name}{ending}' for ending in endings(config) for name in names)
 
 
 def endings(config: ConfigDict) -> dict[str, int]:
   """The endings of score names, {ending: width of the vectors}; '' is the whole width."""
-  widths = [w for w in config.contrastive.widths if w != width_of(config)]
-  return {f'_{w}': w for w in sorted(widths)} | {'': width_of(config)}
+  whole = width_of(config)
+  return {f'_{w}': w for w in sorted(config.contrastive.widths) if w != whole} | {'': whole}
 
 
 class Items(Examples):
@@ -75,26 +85,37 @@ class Items(Examples):
       ids = [ids_of[text] for text in item.texts]
       lengths = np.array([len(x) for x in ids])
       room = fair_share(np.minimum(lengths, limit - ends), length - ends * K)
-      if cut := int((lengths > room).sum()):
+      cut = int((lengths > room).sum())
+      if cut:
         problems.counts[f'texts cut (of {limit} tokens, or of a row of {length})'] += cut
-      parts += [(x[:room],) for x in ids]
-      # Texts that differ in capitals that the tokenizer drops, or after the cut, are one text.
-      text_ids += [numbers.setdefault(x[: limit - ends].tobytes(), len(numbers) + 1) for x in ids]
-    there = [bool(x) for item in items for x in item.texts]
-    of_text: dict[str, np.ndarray] = {'weights': np.array(there, np.float32)}
+      for x in ids:
+        parts.append((x[:room],))
+        # Texts that differ in capitals that the tokenizer drops, or after the cut, are one text.
+        text_ids.append(numbers.setdefault(x[: limit - ends].tobytes(), len(numbers) + 1))
+    is_there = [bool(text) for item in items for text in item.texts]
+    of_text: dict[str, np.ndarray] = {'weights': np.array(is_there, np.float32)}
     if config.contrastive.loss == 'in_batch':
       of_text['text_ids'] = np.array(text_ids, np.int32)
-      if not any(x for item in items for x in item.texts[2:]) and len(set(text_ids[1::K])) < 2:
+      has_negatives = any(text for item in items for text in item.texts[2:])
+      if not has_negatives and len(set(text_ids[1::K])) < 2:
         problems.log()
-        fix = 'give pairs with different positives, or contrastive.negative_columns'
-        raise InputError(f'all pairs of data.train have one positive, told from nothing; {fix}.')
+        raise InputError(
+          'all pairs of data.train have one positive, told from nothing; give pairs with different '
+          'positives, or contrastive.negative_columns.'
+        )
     else:
       scores = np.array([item.score for item in items], np.float32)
       of_text['scores'] = np.repeat(scores, K)
       if len(set(scores.tolist())) < 2:
         raise InputError('all scores of data.train are equal; give pairs of different scores.')
-    options = labelled.shape(config) | {'items': np.repeat(np.arange(len(items)), K)}
-    super().__init__(tokenizer, parts, per_example=of_text, ends=tokenizer.ends, **options)
+    super().__init__(
+      tokenizer,
+      parts,
+      per_example=of_text,
+      items=np.repeat(np.arange(len(items)), K),
+      ends=tokenizer.ends,
+      **labelled.shape(config),
+    )
 
 
 def fair_share(lengths: Sequence[int] | np.ndarray, room: int) -> int:
@@ -114,93 +135,120 @@ class Judged(Scored):
   def __init__(
     self, config: ConfigDict, tokenizer: Tokenizer, items: list[Item], problems: Problems
   ):
+    fields = config.contrastive
     self.items_read, self.has_scores = items, is_scored(config, 'eval')
-    self.temperature, self.normalize = config.contrastive.temperature, config.contrastive.normalize
+    self.temperature, self.normalize = fields.temperature, fields.normalize
     self.endings, room = endings(config), labelled.limit(config) - sum(tokenizer.ends)
-    distinct = list(dict.fromkeys(x for item in items for x in item.texts if x))
+    texts = list(dict.fromkeys(text for item in items for text in item.texts if text))
     first, self.number, self.read = {}, {}, []  # as in Items, equal tokens are one text
-    for text, ids in zip(distinct, tokenizer.ids_batch(distinct)):
+    for text, ids in zip(texts, tokenizer.ids_batch(texts)):
       self.number[text] = first.setdefault(ids[:room].tobytes(), len(first))
       if self.number[text] == len(self.read):
         self.read.append(ids)
-    if cut := sum(len(ids) > room for ids in self.read):
+    cut = sum(len(ids) > room for ids in self.read)
+    if cut:
       problems.counts[f'texts cut (longer than {labelled.limit(config)} tokens)'] += cut
-    problems.counts['distinct texts'] = len(self.read)
-    # Weights of 0: the rows hold no items, so they have no loss.
-    of_text = {'weights': np.zeros(len(self.read), np.float32)}
-    of_text |= {'text_ids': np.zeros(len(self.read), np.int32), 'scores': of_text['weights']}
-    parts, shape = [(ids[:room],) for ids in self.read], labelled.shape(config)
-    super().__init__(tokenizer, parts, per_example=of_text, ends=tokenizer.ends, **shape)
+    count = problems.counts['distinct texts'] = len(self.read)
+    super().__init__(
+      tokenizer,
+      [(ids[:room],) for ids in self.read],
+      per_example={  # weights of 0: the rows hold no items, so they have no loss
+        'weights': np.zeros(count, np.float32),
+        'text_ids': np.zeros(count, np.int32),
+        'scores': np.zeros(count, np.float32),
+      },
+      ends=tokenizer.ends,
+      **labelled.shape(config),
+    )
     self.size = len(items)
+    facts = [repr((item.texts, item.score)) for item in items]
+    self.fingerprint = digest_of([self.fingerprint, *facts])
     if self.has_scores:
       self.scored = sum(item.score is not None for item in items)
-    facts = (repr((item.texts, item.score)) for item in items)
-    self.fingerprint = digest_of([self.fingerprint, *facts])
-    chance: dict[str, float] = dict.fromkeys(('pearson', 'spearman'), 0)
-    if not self.has_scores:
+      chance = {'pearson': 0.0, 'spearman': 0.0}
+    else:
       candidates = len({self.number[text] for item in items for text in item.texts[1:] if text})
       chance = {f'recall_at_{k}': min(1, k / candidates) for k in DEPTHS}
       chance['mrr'] = float(np.mean(1 / np.arange(1, 1 + candidates)))
-    by_name = {f'{name}{end}': x for end in self.endings for name, x in chance.items()}
-    self.baselines |= labelled.always('chance', by_name)
+    for ending in self.endings:
+      of_width = {f'{name}{ending}': value for name, value in chance.items()}
+      self.baselines |= labelled.always('chance', of_width)
 
   def answers(self, outputs: Any) -> list[dict]:
     numbers, (vectors,) = by_example(outputs, 'vectors')
-    row_of = dict(zip(numbers.tolist(), range(len(numbers))))
+    row_of = {int(number): row for row, number in enumerate(numbers)}
     rows = {text: row_of[i] for text, i in self.number.items() if i in row_of}  # of vectors
-    items = [item for item in self.items_read if all(x in rows for x in item.texts if x)]
-    lengths = [sum(len(self.read[self.number[x]]) for x in item.texts[:2] if x) for item in items]
-    out = [{'id': x.id, 'where': x.where, 'length': n} for x, n in zip(items, lengths)]
-    add = self._add_similarities if self.has_scores else self._add_ranks
-    for end, width in self.endings.items():
+    items, answers = [], []
+    for item in self.items_read:
+      if all(text in rows for text in item.texts if text):
+        items.append(item)
+        length = sum(len(self.read[self.number[text]]) for text in item.texts[:2] if text)
+        answers.append({'id': item.id, 'where': item.where, 'length': length})
+    for ending, width in self.endings.items():
       part = vectors[:, :width].astype(np.float32)
       if self.normalize:
         part = part / np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-12)
-      add(out, items, rows, part, end)
-    return out
+      if self.has_scores:
+        self._add_similarities(answers, items, rows, part, ending)
+      else:
+        self._add_ranks(answers, items, rows, part, ending)
+    return answers
 
-  def _add_similarities(self, out, items, rows, vectors, end):
-    for answer, item in zip(out, items):
+  def _add_similarities(self, answers, items, rows, vectors, ending):
+    for answer, item in zip(answers, items):
       one, two = (vectors[rows[text]] for text in item.texts[:2])
-      answer |= {'texts': list(item.texts[:2]), f'prediction{end}': float(one @ two)}
-      answer |= {} if item.score is None else {'gold': item.score}
+      answer |= {'texts': list(item.texts[:2]), f'prediction{ending}': float(one @ two)}
+      if item.score is not None:
+        answer['gold'] = item.score
 
-  def _add_ranks(self, out, items, rows, vectors, end):
-    candidates, golds = {}, {}  # {row: its text}; {row of an anchor: the columns of its positives}
-    for text in (x for item in items for x in item.texts[1:] if x):
-      candidates.setdefault(rows[text], text)
-    texts, column = list(candidates.values()), {row: i for i, row in enumerate(candidates)}
-    of_candidates = vectors[list(candidates)]
+  def _add_ranks(self, answers, items, rows, vectors, ending):
+    candidates = {}  # {row of vectors: its text}
     for item in items:
-      golds.setdefault(rows[item.texts[0]], set()).add(column[rows[item.texts[1]]])
+      for text in item.texts[1:]:
+        if text:
+          candidates.setdefault(rows[text], text)
+    texts = list(candidates.values())
+    column = {row: i for i, row in enumerate(candidates)}
+    positives = {}  # {row of an anchor: the columns of its positives}
+    for item in items:
+      anchor, positive = (rows[text] for text in item.texts[:2])
+      positives.setdefault(anchor, set()).add(column[positive])
+    of_candidates = vectors[list(candidates)]
     for start in range(0, len(items), AT_ONCE):
-      anchors = [rows[item.texts[0]] for item in items[start : start + AT_ONCE]]
-      similar = vectors[anchors] @ of_candidates.T
-      for answer, item, anchor, of_all in zip(out[start:], items[start:], anchors, similar):
-        gold, itself = list(golds[anchor]), column.get(anchor)
+      part = items[start : start + AT_ONCE]
+      anchors = [rows[item.texts[0]] for item in part]
+      similarities = vectors[anchors] @ of_candidates.T
+      for answer, item, anchor, similar in zip(answers[start:], part, anchors, similarities):
+        gold, itself = list(positives[anchor]), column.get(anchor)
         if itself is not None and itself not in gold:  # a text is no answer to itself
-          of_all[itself] = -np.inf
-        best = of_all[gold].max()
-        others = np.delete(of_all, gold)
-        answer[f'rank{end}'] = int(1 + np.sum(~(others < best)))  # NaN ranks last
-        if end:
-          continue
-        logits = of_all / self.temperature
-        top = logits.max()
-        nats = top + np.log(np.exp(logits - top).sum()) - best / self.temperature
-        answer |= {'question': item.texts[0], 'prediction': texts[int(of_all.argmax())]}
-        answer |= {'gold': item.texts[1], 'loss': float(nats)}
+          similar[itself] = -np.inf
+        best = similar[gold].max()
+        others = np.delete(similar, gold)
+        answer[f'rank{ending}'] = int(1 + np.sum(~(others < best)))  # NaN ranks last
+        if not ending:
+          logits = similar / self.temperature
+          top = logits.max()
+          nats = top + np.log(np.exp(logits - top).sum()) - best / self.temperature
+          answer |= {
+            'question': item.texts[0],
+            'prediction': texts[int(similar.argmax())],
+            'gold': item.texts[1],
+            'loss': float(nats),
+          }
 
   def scores(self, answers: list[dict]) -> dict[str, float]:
     out = {}
-    for end in self.endings:
-      if not self.has_scores:
-        ranks = np.array([answer[f'rank{end}'] for answer in answers])
-        out |= {f'recall_at_{k}{end}': float(np.mean(ranks <= k)) for k in DEPTHS}
-        out[f'mrr{end}'] = float(np.mean(1 / ranks))
-        continue
-      sides = ([a[key] for a in answers] for key in ('gold', f'prediction{end}'))
-      out |= {name + end: x for name, x in correlations(*sides).items()}
+    for ending in self.endings:
+      if self.has_scores:
+        gold = [answer['gold'] for answer in answers]
+        predicted = [answer[f'prediction{ending}'] for answer in answers]
+        for name, value in correlations(gold, predicted).items():
+          out[name + ending] = value
+      else:
+        ranks = np.array([answer[f'rank{ending}'] for answer in answers])
+        for k in DEPTHS:
+          out[f'recall_at_{k}{ending}'] = float(np.mean(ranks <= k))
+        out[f'mrr{ending}'] = float(np.mean(1 / ranks))
     return out
 
 

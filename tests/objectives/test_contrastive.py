@@ -417,7 +417,11 @@ DRY = 'model.hidden_dropout_prob=0 model.attention_probs_dropout_prob=0'
     (DRY, 'told from itself by dropout, and there is none', 'simcse'),
     ('contrastive.eval_format= data.eval=y', 'lines, which nothing can be judged by', 'simcse'),
     ('model.causal=true contrastive.pooling=cls', 'of a causal model sees no text', 'pairs'),
-    ('contrastive.negative_columns=n data.examples_per_row=3', 'leave negative_columns empty', 'stsb'),
+    (
+      'contrastive.negative_columns=n data.examples_per_row=3',
+      'leave negative_columns empty',
+      'stsb',
+    ),
     ('task.format=lines', 'set task.format=table', 'stsb'),
     ('data.train=', 'data.train is empty; name a table of pairs', 'pairs'),
   ],

@@ -1,9 +1,8 @@
-"""Paths of files in buckets (gs:// and s3://, by fsspec) beside those on a disk.
+"""Paths of files in buckets (gs:// and s3://, by etils.epath and fsspec) beside those on a disk.
 
 A file appears in a bucket, whole, when its writer closes it. What needs a disk: see copies.py.
 """
 
-import contextlib
 import errno
 import fnmatch
 import functools
@@ -18,18 +17,17 @@ from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from etils.epath import backend, gpath
+
 from bert_jax.errors import InputError, first_line, log
 
-URL = re.compile(r'([A-Za-z][A-Za-z0-9+.-]*):(/+)(.*)', re.DOTALL)  # pathlib makes gs:/b of gs://b
-CHANGES = 'pipe_file', 'put_file', 'cp_file', 'rm_file'
+URL = re.compile(r'([A-Za-z][A-Za-z0-9+.-]*)://(.*)', re.DOTALL)
 # {protocol: how one logs in}, of stores that create a file for one process alone, as a lock must be
 PROTOCOLS = {'gs': 'gcloud auth application-default login', 's3': 'AWS_PROFILE'}
-GUARDS: dict[pathlib.Path, Callable[[], None]] = {}  # {folder: called before a file is changed}
-ERRORS = {'Permission|Credential|Forbidden|, 40[13]$': errno.EACCES, 'FileNotFound': errno.ENOENT}
-ON_DISK: Any = pathlib.PosixPath
-MOUNTS = '/proc/mounts'
+GUARDS: list[Callable[[], None]] = []  # called before something in a bucket is changed
+CHANGES = 'pipe_file', 'put_file', 'cp_file', 'rm'
+_GPath: Any = gpath.PosixGPath
 UPLOAD_SECONDS = 20  # between uploads of a file that is appended to, which is uploaded whole
-PART = 1 << 22  # bytes of a file that are read at a time
 
 if TYPE_CHECKING:
   from pathlib import Path
@@ -39,104 +37,129 @@ else:
     """pathlib's Path; of the URL of a file in a bucket a Bucket."""
 
     def __new__(cls, *parts):
-      return (Bucket if parts and _is_url(str(parts[0])) else pathlib.Path)(*parts)
+      match = URL.match(os.fspath(parts[0])) if parts else None
+      if not match:
+        return pathlib.Path(*parts)
+      if match[1] not in PROTOCOLS or not match[2].strip('/'):
+        raise InputError(
+          f'{parts[0]}: nothing here reads that; use a path, gs://BUCKET/.. or s3://.'
+        )
+      return Bucket(*parts)
 
 
-def _is_url(text: str) -> bool:
-  """Whether a text is the URL of a bucket; InputError for other URLs. data:/x is on a disk."""
-  if not (match := URL.match(text)) or (match[1] not in PROTOCOLS and match[2] == '/'):
-    return False
-  if match[1] not in PROTOCOLS or not match[3] or '//' in match[2][1:] + match[3]:
-    raise InputError(f'{text}: nothing here reads that; give a path, gs://BUCKET/FOLDER or s3://.')
-  return True
+class Store:
+  """A file system of fsspec whose errors are OSErrors."""
+
+  def __init__(self, file_system: Any, login: str):
+    self._file_system, self._login = file_system, login
+
+  def __getattr__(self, name: str) -> Any:
+    function = getattr(self._file_system, name)
+
+    def call(*args: Any, **options: Any) -> Any:
+      if name in CHANGES:
+        for guard in GUARDS:
+          guard()
+      try:
+        return function(*args, **options)
+      except (FileNotFoundError, FileExistsError, NotImplementedError):
+        raise
+      except Exception as error:
+        reason, code = first_line(error), getattr(error, 'errno', 0) or errno.EIO
+        if re.search(
+          'Permission|Credential|Forbidden|, 40[13]$', f'{type(error).__name__} {reason}'
+        ):
+          code = errno.EACCES
+          reason = f'{reason} (is there a login that may do so: {self._login}?)'
+        raise OSError(code, reason, str(args[0])) from error
+
+    return call
 
 
 @functools.cache
-def _store(protocol: str, process: int) -> Any:
-  """fsspec's file system of a protocol. It lists anew each time, and so does the one of Orbax."""
+def _store(protocol: str, process: int) -> Store:
+  """The Store of a protocol, for a process. It lists anew each time, and so does that of Orbax."""
   import fsspec
 
   fsspec.config.conf.setdefault(protocol, {})['use_listings_cache'] = False
   try:
-    return fsspec.filesystem(protocol)
+    return Store(fsspec.filesystem(protocol), PROTOCOLS[protocol])
   except ImportError as error:
     raise InputError(f'{protocol}:// needs a package: {first_line(error)}.') from None
 
 
-class Bucket(ON_DISK):
-  """A file or folder in a bucket, as a Path; with InputErrors for what knows only disks."""
+class _Backend(type(backend.fsspec_backend)):
+  """epath's functions on our Stores."""
 
-  def __str__(self) -> str:
-    return URL.sub(r'\1://\3', super().__str__(), count=1)
+  def fs(self, path: Any) -> Any:
+    return _store(os.fspath(path).partition('://')[0], os.getpid())
 
-  def __fspath__(self) -> str:
-    raise InputError(f'{self} is in a bucket, where this is not supported; use a path on a disk.')
 
-  protocol = property(lambda self: self.parts[0].rstrip(':'))
+class Bucket(_GPath):
+  """A file or folder in a bucket. A folder is there as long as a file is in it."""
 
-  def call(self, function: str, *args: Any, **options: Any) -> Any:
-    """Calls a function of the store with this path, and makes its errors OSErrors."""
-    for folder, check in [*GUARDS.items()] if function in CHANGES else ():
-      if self.is_relative_to(folder):
-        check()
-    paths = (*args, str(self)) if function == 'put_file' else (str(self), *args)
-    try:
-      return getattr(_store(self.protocol, os.getpid()), function)(*paths, **options)
-    except (FileExistsError, InputError):
-      raise
-    except Exception as error:
-      kind, said = type(error).__name__, first_line(error)
-      found = (code for text, code in ERRORS.items() if re.search(text, f'{kind} {said}'))
-      code = getattr(error, 'errno', 0) or next(found, errno.EIO)
-      if code == errno.ENOENT:  # no folder has to be there to write into it
-        said = 'No such bucket' if function == 'pipe_file' else os.strerror(code)
-      elif code == errno.EACCES:
-        login = f'{PROTOCOLS[self.protocol]}, or the service account of the machine'
-        said = f'{said.rstrip(".")} (is there a login that may do so: {login}?)'
-      raise OSError(code, said, str(self)) from error
+  _backend = _Backend()
+
+  @property
+  def protocol(self) -> str:
+    return str(self).partition('://')[0]
+
+  @property
+  def store(self) -> Store:
+    return self._backend.fs(self)
 
   def _info(self) -> dict[str, Any]:
-    with contextlib.suppress(FileNotFoundError):
-      return self.call('info')
-    return {}
+    try:
+      return self.store.info(str(self))
+    except FileNotFoundError:
+      return {}
 
-  exists = lambda self, **_: bool(self._info())
-  is_file = lambda self, **_: self._info().get('type') == 'file'
-  is_dir = lambda self, **_: self._info().get('type') == 'directory'
-  is_fifo = lambda self: False
+  def exists(self) -> bool:  # epath's says no where the store does not answer
+    return bool(self._info())
 
-  def stat(self, **_: Any) -> Any:
+  def is_file(self) -> bool:
+    return self._info().get('type') == 'file'
+
+  def is_dir(self) -> bool:
+    return self._info().get('type') == 'directory'
+
+  def is_fifo(self) -> bool:
+    return False
+
+  def stat(self) -> Any:
     """st_size, and st_mtime_ns: a number that changes with the content."""
-    info = self.call('info')
+    info = self.store.info(str(self))
     return SimpleNamespace(st_size=info['size'], st_mtime_ns=_version(info))
 
-  def open(self, mode: str = 'r', buffering: int = -1, *text: Any, **named: Any) -> Any:
+  def open(self, mode: str = 'r', buffering: int = -1, **text: Any) -> Any:
     """Opens the file. One that is written appears when it is closed, but not if an exception leaves
     its `with`; one that is appended to, also whenever it is flushed."""
-    if 'r' in mode:
-      reader: Any = _Read(self)
-      file = io.BufferedReader(reader, max(buffering, PART))
-      return file if 'b' in mode else io.TextIOWrapper(file, *text, **named)
-    return Written(self, self.read_bytes() if 'a' in mode and self._info() else b'', 'a' in mode)
+    if 'r' not in mode:
+      content = self.read_bytes() if 'a' in mode and self.exists() else b''
+      return Written(self, content, 'a' in mode)
+    file = self.store.open(str(self), 'rb')
+    return file if 'b' in mode else io.TextIOWrapper(file, **text)
 
   def read_bytes(self) -> bytes:
-    return self.call('cat_file')
+    return self.store.cat_file(str(self))
 
   def write_bytes(self, data: Any, mode: str = 'overwrite') -> int:
     """Writes the whole file. mode: 'create': FileExistsError if it exists, as the store decides."""
-    self.call('pipe_file', bytes(data), mode=mode)
+    self.store.pipe_file(str(self), bytes(data), mode=mode)
     return len(data)
 
-  def iterdir(self) -> Iterator['Bucket']:
-    keys, own = self.call('ls', detail=False), self.call('_strip_protocol')
-    return (self / x.rpartition('/')[2] for x in sorted({x.strip('/') for x in keys} - {own}))
+  def read_text(self, encoding: str | None = None, errors: str | None = None) -> str:
+    return self.read_bytes().decode(encoding or 'utf-8', errors or 'strict')
+
+  def write_text(self, text: str, encoding: str | None = None) -> int:
+    return self.write_bytes(text.encode(encoding or 'utf-8'))
 
   def versions(self) -> dict['Bucket', int]:
     """The files below the folder, or the file itself, with numbers that change with the content."""
-    start = len(self.call('_strip_protocol'))  # a console makes a file D/ for a folder
-    found = sorted(self.call('find', detail=True).items())
-    parts = {key[start:].strip('/'): _version(info) for key, info in found if key[-1] != '/'}
-    return {self / part if part else self: version for part, version in parts.items()}
+    found = self.store.find(str(self), detail=True)
+    return {
+      Bucket(f'{self.protocol}://{key}'): _version(info) for key, info in sorted(found.items())
+    }
 
   def rglob(self, pattern: str) -> Iterator['Bucket']:
     """The files below the folder, or the file itself, whose names match a pattern."""
@@ -144,109 +167,89 @@ class Bucket(ON_DISK):
 
   def matches(self) -> Iterator['Bucket']:
     """The files that this path, a pattern with * and **, matches."""
-    found = self.call('glob', detail=True).items()
-    files = (f'{self.protocol}://{key.lstrip("/")}' for key, x in found if x['type'] == 'file')
-    return (Bucket(x) for x in files if x.count('/.') <= str(self).count('/.'))  # as glob does
-
-  def unlink(self, missing_ok: bool = False) -> None:
-    with contextlib.suppress(*[FileNotFoundError] * missing_ok):
-      self.call('rm_file')
+    for key, info in self.store.glob(str(self), detail=True).items():
+      path = Bucket(f'{self.protocol}://{key}')
+      is_hidden = str(path).count('/.') > str(self).count('/.')
+      if info['type'] == 'file' and not is_hidden:
+        yield path
 
   def rename(self, target: Any) -> Any:
     """Copies the file, or the folder, and deletes it."""
-    for path in [*self.rglob('*')]:
-      path.call('cp_file', str(Path(target, *path.parts[len(self.parts) :])))
+    for path in list(self.versions()):
+      moved = Bucket(target, *path.parts[len(self.parts) :])
+      self.store.cp_file(str(path), str(moved))
       path.unlink()
     return target
 
   def check_writable(self) -> None:
     """An OSError if no file can be written here."""
-    (probe := self / '.probe').write_bytes(b'')
+    probe = self / '.probe'
+    probe.write_bytes(b'')
     probe.unlink()
 
-  glob = lambda self, *_, **__: self.__fspath__()  # rglob and matches are there
-  absolute = resolve = expanduser = lambda self, *_, **__: self
-  mkdir = rmdir = absolute  # a folder is there as long as a file is in it
+  def mkdir(self, mode: Any = None, parents: bool = False, exist_ok: bool = False) -> None:
+    pass
+
+  def rmdir(self) -> None:
+    pass
+
+  def absolute(self) -> 'Bucket':  # epath makes a path of a disk of it
+    return self
+
+  def resolve(self, strict: bool = False) -> 'Bucket':
+    return self
+
+  def expanduser(self) -> 'Bucket':
+    return self
 
 
-def _version(info):
+def _version(info: dict[str, Any]) -> int:
   return zlib.crc32(repr(sorted(info.items())).encode())
-
-
-class _Read(io.RawIOBase):
-  """A file of a bucket that is read, part by part."""
-
-  def __init__(self, path: Bucket):
-    self.path, self.name, self.at, self.size = path, str(path), 0, path.stat().st_size
-
-  def readable(self) -> bool:
-    return True
-
-  seekable = readable
-
-  def readinto(self, buffer: Any) -> int:
-    end = min(self.at + len(buffer), self.size)
-    data = self.path.call('cat_file', start=self.at, end=end) if self.at < end else b''
-    buffer[: len(data)] = data
-    self.at += len(data)
-    return len(data)
-
-  def seek(self, offset: int, whence: int = 0) -> int:
-    self.at = offset + (0, self.at, self.size)[whence]
-    return self.at
 
 
 class Written(io.BytesIO):
   """A file of a bucket that is written, with its content until now; text is written as UTF-8.
-  appends: see Bucket.open; flush then uploads once in UPLOAD_SECONDS, and the next one mends what
-  fails. It is not written if it is forgotten, nor again what is written."""
+  appends: flush uploads it, too, but once in UPLOAD_SECONDS, and the next one mends what fails."""
 
   def __init__(self, path: Bucket, content: bytes, appends: bool):
     super().__init__()
     self.path, self.name, self.appends = path, str(path), appends
-    self.uploaded, self.due = self.write(content) or -1, 0.0
+    self.write(content)
+    self.uploaded, self.due = len(content) if content else -1, 0.0  # bytes; when flush uploads
 
   def write(self, data: Any) -> int:
     return super().write(data.encode() if isinstance(data, str) else data)
 
-  def flush(self, ends: bool = False) -> None:
-    is_due = ends or (self.appends and time.monotonic() >= self.due)
-    if not is_due or self.closed or self.uploaded == len(self.getvalue()):
-      return
-    try:
+  def flush(self) -> None:
+    if self.appends and not self.closed and time.monotonic() >= self.due:
+      try:
+        self.upload()
+      except OSError as error:
+        log.warning('%s cannot be uploaded now, and will be: %s', self.path, error.strerror)
+      self.due = time.monotonic() + UPLOAD_SECONDS
+
+  def upload(self) -> None:
+    if self.uploaded != len(self.getvalue()):
       self.uploaded = self.path.write_bytes(self.getvalue())
-    except OSError as error:
-      if ends:
-        raise
-      log.warning('%s cannot be uploaded now, and will be: %s', self.path, error.strerror)
-    self.due = time.monotonic() + UPLOAD_SECONDS
 
   def close(self) -> None:
-    self.flush(True)
+    if not self.closed:
+      self.upload()
     super().close()
 
-  __del__ = io.BytesIO.close
+  def __del__(self) -> None:  # what is forgotten is not written
+    super().close()
 
   # pyrefly: ignore[bad-override]
   def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-    super().close() if kind else self.close()
+    if kind:
+      super().close()
+    else:
+      self.close()
 
 
 def remove_tree(folder: 'Path') -> None:
   if isinstance(folder, Bucket):
-    for path in folder.rglob('*'):
-      path.unlink(missing_ok=True)
+    folder.rmtree(missing_ok=True)
   else:
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def mounted(path: pathlib.Path) -> str:
-  """The URL of a path in a bucket that gcsfuse has mounted; '' for all others, and for a Bucket."""
-  if isinstance(path, Bucket):
-    return ''
-  real, best = os.path.realpath(path), ['', '', '']
-  with contextlib.suppress(OSError), open(MOUNTS) as file:
-    for line in map(str.split, file):
-      if f'{real}/'.startswith(f'{line[1].rstrip("/")}/') and len(line[1]) >= len(best[1]):
-        best = line
-  return f'gs://{best[0]}/{real[len(best[1]) :].strip("/")}' if best[2] == 'fuse.gcsfuse' else ''

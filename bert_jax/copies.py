@@ -2,20 +2,15 @@
 downloaded (`fetched`); what they write is written to a disk (`staged`) and then uploaded (`place`).
 """
 
-import contextlib
-import fcntl
 import functools
 import hashlib
 import os
 import shutil
 import tempfile
-import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 from bert_jax.buckets import Bucket, Path
 from bert_jax.errors import log
-
-SCRATCH = threading.Lock()  # for _scratch: else each thread makes a folder, of which one stays
 
 
 def cache_folder() -> Path:
@@ -27,65 +22,38 @@ def fetched(path: Path) -> Path:
   """The path, or a copy in the user's cache of one in a bucket, anew when a file has changed."""
   if not isinstance(path, Bucket):
     return path
-  versions = [(str(x), version) for x, version in path.versions().items()]
+  versions = [(str(file), version) for file, version in path.versions().items()]
   key = hashlib.sha256(repr(versions).encode()).hexdigest()[:24]
   folder = cache_folder() / 'buckets' / key
   if not folder.is_dir():
-    with _alone(folder.with_suffix('.lock')):
-      if not folder.is_dir():  # else another one has copied it meanwhile
-        _copy(path, folder)
+    log.info('copying %s to %s', path, folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+      path.store.get(str(path), f'{scratch}/whole/{path.name}', recursive=True)
+      try:
+        os.rename(f'{scratch}/whole', folder)
+      except OSError:
+        if not folder.is_dir():  # else another process was faster
+          raise
   return folder / path.name
 
 
-def _copy(path, folder):
-  log.info('copying %s to %s', path, folder)
-  with SCRATCH:
-    unfinished = Path(_scratch(os.getpid(), folder.parent).name)
-  unfinished.mkdir(parents=True, exist_ok=True)  # if the cache was emptied
-  with tempfile.TemporaryDirectory(dir=unfinished) as scratch:
-    path.call('get', f'{scratch}/whole/{path.name}', recursive=True)
-    try:
-      os.rename(f'{scratch}/whole', folder)
-    except OSError:
-      if not folder.is_dir():  # else another one was faster, on a disk without locks
-        raise
-
-
-@contextlib.contextmanager
-def _alone(path: Path) -> Iterator[None]:
-  """A context for one thread at a time, of all processes for which `path` is the same file."""
-  path.parent.mkdir(parents=True, exist_ok=True)
-  with path.open('w') as file:
-    with contextlib.suppress(OSError):  # a disk without locks
-      fcntl.flock(file, fcntl.LOCK_EX)
-    try:
-      yield
-    finally:
-      path.unlink(missing_ok=True)  # those who wait have it open, and find the copy
-
-
 @functools.cache
-def _scratch(process: int, parent: Path | None = None) -> tempfile.TemporaryDirectory:
-  """A folder that is removed when the process ends, or by the next process if it was killed."""
-  parent = parent or Path(tempfile.gettempdir())
-  parent.mkdir(parents=True, exist_ok=True)
-  for old in parent.glob('bert_jax-*/.lock'):
-    with contextlib.suppress(OSError), old.open('rb+') as file:
-      fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-      shutil.rmtree(old.parent)
-  folder = tempfile.TemporaryDirectory(prefix='bert_jax-', dir=parent)
-  lock = os.open(f'{folder.name}/.tmp', os.O_CREAT | os.O_RDWR)  # open while the process lives
-  fcntl.flock(lock, fcntl.LOCK_EX)
-  os.rename(f'{folder.name}/.tmp', f'{folder.name}/.lock')
-  return folder
+def _scratch(process: int) -> tempfile.TemporaryDirectory:
+  """A folder of this process, removed when it ends. Those of killed processes are removed here."""
+  parent = Path(tempfile.gettempdir(), f'bert_jax-{os.getuid()}')
+  parent.mkdir(mode=0o700, exist_ok=True)
+  for old in parent.iterdir():
+    if not Path('/proc', old.name.partition('-')[0]).exists():
+      shutil.rmtree(old, ignore_errors=True)
+  return tempfile.TemporaryDirectory(prefix=f'{process}-', dir=parent)
 
 
 def staged(path: Path) -> Path:
   """Where a program that knows only disks writes: `path` or, for a bucket, a temporary folder."""
   if not isinstance(path, Bucket):
     return path
-  with SCRATCH:
-    out = Path(_scratch(os.getpid()).name, *path.parts)
+  out = Path(_scratch(os.getpid()).name, *path.parts[1:])
   out.parent.mkdir(parents=True, exist_ok=True)
   return out
 
@@ -97,6 +65,7 @@ def place(source: Path, path: Path, last: Collection[str] = ()) -> None:
     if source != path:
       source.rename(path)
     return
-  paths = [source] if source.is_file() else [x for x in source.rglob('*') if x.is_file()]
+  paths = [source] if source.is_file() else [file for file in source.rglob('*') if file.is_file()]
   for file in sorted(paths, key=lambda file: (file.name in last, file)):
-    path.joinpath(*file.relative_to(source).parts).call('put_file', str(file))
+    target = path.joinpath(*file.relative_to(source).parts)
+    target.store.put_file(str(file), str(target))

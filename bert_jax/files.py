@@ -125,7 +125,7 @@ def write_sealed(path: Path | str, content: Mapping[str, Any], indent: int = 2) 
 def read_npz(source: Path | BinaryIO) -> dict[str, np.ndarray]:
   """The arrays of an .npz file, or an error of UNREADABLE. Before anything is expanded, arrays must
   have the bytes of their shapes, at most UNPACKED times the file's together, or SMALL."""
-  opened = source.open('rb') if isinstance(source, pathlib.Path) else source
+  opened = source.open('rb') if isinstance(source, pathlib.PurePath) else source
   with opened as file, zipfile.ZipFile(file) as archive:
     size, whole = file.seek(0, 2), sum(info.file_size for info in archive.infolist())
     if whole > max(UNPACKED * size, SMALL):

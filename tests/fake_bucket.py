@@ -1,7 +1,7 @@
 """A bucket that behaves as gs:// does, in a folder of the disk: a file appears whole when its
 writer closes it; nothing is renamed or appended to; there are no folders.
 
-`python tests/fake_bucket.py MODULE ARGUMENTS` runs a command of ours that knows it as fake://,
+`python tests/fake_bucket.py MODULE ARGUMENTS` runs a command of ours that knows it as az://,
 $FAKE_BUCKET being the folder; `MACHINE:SIGNAL:N:KEY MODULE ARGUMENTS` as if on another machine.
 """
 
@@ -11,10 +11,8 @@ import os
 import runpy
 import signal
 import sys
-import time
 import uuid
 from pathlib import Path
-from types import SimpleNamespace
 from urllib.parse import quote, unquote
 
 import fsspec
@@ -29,7 +27,7 @@ class Refused(Exception):
 class FakeBucket(fsspec.AbstractFileSystem):
   """before: called with (operation, key) before each writing; it may raise."""
 
-  protocol = 'fake'
+  protocol = 'az'
   cachable = False
   before = staticmethod(lambda operation, key: None)
 
@@ -95,16 +93,14 @@ class FakeBucket(fsspec.AbstractFileSystem):
   def cp_file(self, path1, path2, **_):
     self.pipe_file(path2, self._file(path1).read_bytes())
 
-  def rm_file(self, path):
-    self.before('remove', self._strip_protocol(path))
-    self._file(path).unlink()
-
-  def rename(self, *_, **__):
-    raise NotImplementedError('nothing is renamed')
+  def rm(self, path, recursive=False, maxdepth=None):
+    for key in self.find(path) if recursive else [self._strip_protocol(path)]:
+      self.before('remove', key)
+      self._file(key).unlink()
 
 
-fsspec.register_implementation('fake', FakeBucket, clobber=True)
-buckets.PROTOCOLS['fake'] = 'FAKE_LOGIN'
+fsspec.register_implementation('az', FakeBucket, clobber=True)
+buckets.PROTOCOLS['az'] = 'FAKE_LOGIN'
 
 
 def in_folder(folder, monkeypatch):
@@ -124,10 +120,8 @@ def on_machine(spec, beat=0.2, stale=3.0):
 
   name, number, count, part = spec.split(':')
   holder, write, seen = lock._holder, FakeBucket.pipe_file, itertools.count(1)
-  lock._holder = lambda: holder() | {'host': name, 'place': name}
-  sleep = lambda seconds, sped_up=stale / lock.BUCKET_SECONDS: time.sleep(seconds * sped_up)
-  lock.time = SimpleNamespace(**vars(time) | {'sleep': sleep})
-  lock.BUCKET_BEAT_SECONDS, lock.BUCKET_SECONDS = beat, stale
+  lock._holder = lambda: holder() | {'host': name}
+  lock.BEAT_SECONDS, lock.STALE_SECONDS = beat, stale
 
   def pipe_file(self, path, value, **options):
     nth = next(seen) if part in path else 0

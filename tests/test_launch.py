@@ -759,7 +759,7 @@ exec "$REAL" -c "import sys; sys.path.append('tests'); import fake_bucket\n$2" "
     (store / quote('b/W/checkpoints/99/meta', safe='')).touch()  # whose upload was cut off
     note = f'b/W/checkpoints/{step}/{saved_steps.NOTE}'
     (store / quote(note, safe='')).write_text('{"commit_timestamp_nsecs": 5}')
-    words = ['bash', '-c', script, '-', '--workdir', 'fake://b/W/']
+    words = ['bash', '-c', script, '-', '--workdir', 'az://b/W/']
     return launch('launch/attempt', *words, check=False, **env | more)
 
   crashes = store / quote('b/W/crashes', safe='')

@@ -190,7 +190,7 @@ def test_a_table_becomes_a_classifier(kind, tmp_path, monkeypatch):
     'LABEL': 'abteilung',
     'TASK': 'table,runlocal',
     'MODEL': '',
-    'FOLDER': 'fake://mine/out',
+    'FOLDER': 'az://mine/out',
     'FIELDS': dict(x.split('=') for x in fields.split()),
   }
   parameters['FIELDS'] |= {f'table.{kind}': True} if kind != 'one label' else {}
@@ -240,7 +240,7 @@ def test_quickstart(corpus_file, tmp_path, monkeypatch):
   table.label_column=abteilung log.tensorboard=false task.train_examples=0 model.vocab_size=200
   log.every=1"""
   parameters = {
-    'FOLDER': 'fake://mine/out',
+    'FOLDER': 'az://mine/out',
     'PRETRAIN': [*small, '--config.corpus.eval_share=0.2'],
     'FINETUNE': [f'--config.{x}' for x in fields.split()],
   }

@@ -234,7 +234,7 @@ class Writer:
     """Has the lines in the bucket, before a checkpoint that follows them."""
     with writing(self.path):
       if isinstance(self.file, buckets.Written):
-        self.file.flush(ends=True)
+        self.file.upload()
 
   def close(self) -> None:
     with writing(self.path):

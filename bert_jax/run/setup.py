@@ -9,8 +9,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from bert_jax import buckets, files, hosts, models, sharding, step
 from bert_jax import config as config_lib
+from bert_jax import files, hosts, models, sharding, step
 from bert_jax.command_line import aside
 from bert_jax.errors import log
 from bert_jax.run import evaluation, metrics_log, speed, stopping, warm_start
@@ -143,8 +143,7 @@ def check_newest(inputs: Inputs) -> None:
   processes come here after the first one has taken the lock, and wait until they see its file: so
   every one lists the checkpoints in a folder in which the first has made it."""
   hosts.wait('locked')
-  if not buckets.mounted(inputs.workdir):  # there no other machine sees a file that is open
-    hosts.exists(inputs.workdir / lock.NAME)  # none in a bucket, which all see
+  hosts.exists(inputs.workdir / lock.NAME)
   then = inputs.start.meta if inputs.in_workdir else {}
   now = checkpoint.newest_meta(inputs.workdir) or {}
   if now.get('seal') != then.get('seal'):

@@ -276,7 +276,8 @@ class Checkpoints(policies.PreservationPolicy):
         if not arrays:
           continue
         if self.is_staged:
-          (self.folder / str(number) / part).call('get', str(folder / part), recursive=True)
+          source = self.folder / str(number) / part
+          source.store.get(str(source), str(folder / part), recursive=True)
         with contextlib.closing(ocp.StandardCheckpointHandler()) as handler:
           out[part] = handler.restore(folder / part, args=ocp.args.StandardRestore(arrays))
     except Exception as error:

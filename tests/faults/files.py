@@ -32,7 +32,7 @@ from bert_jax.command_line import command_line
 from bert_jax.predict import model as predict_model
 from bert_jax.run import evaluation, setup
 from bert_jax.tools.report import pages
-from bert_jax.workdir import lock, provenance
+from bert_jax.workdir import provenance
 from bert_jax.workdir import trained as of_workdir
 
 ANY_FILE = {  # {fault: a function of (random.Random, bytes)}
@@ -113,7 +113,6 @@ def stop_before_computing():
     tell(digest(model.weights), model.step, *facts)
 
   train.loop, setup.compiled, evaluation.one_pass = loop, compiled, one_pass
-  lock.SECONDS_ELSEWHERE = SECONDS / 10  # of a lock whose owner cannot be read any more
   provenance.code_changes, provenance.installed, pages.write = str, str, lambda *_: []
   predict_model.Model.ask = ask
 

@@ -9,10 +9,8 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -437,45 +435,15 @@ def test_a_killed_run_holds_nothing(holder, tmp_path):
     assert time.monotonic() - started < 5
 
 
-def test_a_lock_of_another_host_is_kept_while_it_counts(tmp_path, monkeypatch):
-  monkeypatch.setattr(lock, 'SECONDS_ELSEWHERE', 1.5)
-  path = tmp_path / 'run.lock'
-
-  def write(count):
-    path.write_text(json.dumps({'host': 'elsewhere', 'pid': 1, 'since': 'today', 'count': count}))
-
-  write(0)
-  timer = threading.Timer(0.5, write, (1,))
-  timer.start()
-  said = 'process 1 of host elsewhere since today'
-  with pytest.raises(InputError, match=said), lock.held(tmp_path):
-    pass
-  with lock.held(tmp_path):  # it stands still
-    assert json.loads(path.read_text())['pid'] == os.getpid()
-  assert not path.exists()
-
-
 @pytest.mark.parametrize('number', [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
 def test_a_disk_without_locks(tmp_path, monkeypatch, caplog, number):
-  """It is trained on, and a second run is still refused."""
-
   def flock(*_):
     raise OSError(number, os.strerror(number))
 
   monkeypatch.setattr(lock.fcntl, 'flock', flock)
-  monkeypatch.setattr(lock, 'BEAT_SECONDS', 0.1)
   with lock.held(tmp_path):
-    (said,) = caplog.messages
-    assert 'run.lock: the file system has no locks; start one run at a time' in said
-    with pytest.raises(lock.Busy, match=f'process {os.getpid()}'):
-      lock.held(tmp_path).__enter__()
-    assert lock.is_held(tmp_path)
-  path = tmp_path / 'run.lock'
-  assert not path.exists() and not lock.is_held(tmp_path)
-  tmp_path.mkdir()
-  for host, is_held in ((socket.gethostname(), False), ('elsewhere', True)):
-    path.write_text(json.dumps({'host': host, 'pid': 2**30}))  # of no process
-    assert lock.is_held(tmp_path) == is_held
+    assert 'the file system has no locks; start one run at a time' in caplog.text
+  assert not (tmp_path / 'run.lock').exists() and not lock.is_held(tmp_path)
 
 
 def test_a_run_may_save_while_it_is_read(workdir, caplog):

@@ -27,7 +27,7 @@ from bert_jax.buckets import Path
 from bert_jax.workdir import lock
 
 fake_bucket.on_machine(sys.argv[1], beat=0.05, stale=0.5)
-folder, last = Path('fake://mine/W'), int(sys.argv[2])
+folder, last = Path('az://mine/W'), int(sys.argv[2])
 try:
   with lock.held(folder):
     for step in range(len(files.names(folder / 'steps')), last):
@@ -98,7 +98,7 @@ def test_each_step_is_written_once_by_the_owner(turns, fake, start):
       assert wakes(process) in (lock.Busy.code, 0)
     asleep = [process for process, end in zip(crew, ends) if end == signal.SIGSTOP]
   assert ends == [0]
-  assert len([*Path('fake://mine/W/steps').iterdir()]) == last
+  assert len([*Path('az://mine/W/steps').iterdir()]) == last
   steps = written(fake, 'steps/')  # without those whose writer ended before it noted them
   keys = [key for _, key in steps]
   assert keys == sorted({*keys}) and len(keys) > 0.9 * last
@@ -113,7 +113,7 @@ def test_a_run_that_two_machines_leave_in_the_middle_has_the_bits_of_one_on_a_di
   """The first stands still while it uploads a checkpoint, and wakes up once the second, which took
   over, was killed while it uploaded another; the third finishes."""
   config = ['--config', 'configs/pretrain.py:runlocal', *small_overrides(corpus_file)]
-  options = [*config, '--config.checkpoint.every=5', '--workdir', 'fake://mine/W']
+  options = [*config, '--config.checkpoint.every=5', '--workdir', 'az://mine/W']
   run = lambda spec: start('tests/fake_bucket.py', spec, 'bert_jax.train', *options, cwd=ROOT)
   first = run('a:SIGSTOP:2:checkpoints/10/')
   assert until_signal(first) == signal.SIGSTOP
@@ -123,7 +123,7 @@ def test_a_run_that_two_machines_leave_in_the_middle_has_the_bits_of_one_on_a_di
   assert run('c:SIGKILL:0:-').wait() == 0
   owners = [name for name, _ in itertools.groupby(name for name, _ in written(fake, ''))]
   assert owners == ['a', 'b', 'c']
-  done, other = records.read(Path('fake://mine/W')), records.read(pretrained[0])
+  done, other = records.read(Path('az://mine/W')), records.read(pretrained[0])
   assert done.faults == () and done.summary.has_ended
   assert done.newest['arrays'] == other.newest['arrays']
   assert train_lines(done.path) == train_lines(other.path)

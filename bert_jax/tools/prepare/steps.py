@@ -117,7 +117,7 @@ def begin(
     if different:  # before the first whole shard, plan and vocabulary may change
       for name in (*tokenizers.FILES, 'tokenizer_config.json'):
         (out / name).unlink(missing_ok=True)
-  elif any(not (lock.LOCK.fullmatch(x) or re.fullmatch(r'\..*\.tmp', x)) for x in names(out)):
+  elif any(not (x == lock.NAME or re.fullmatch(r'\..*\.tmp', x)) for x in names(out)):
     raise InputError(f'{out} holds other files; give --out a new or an empty folder')
   if different:
     out.mkdir(parents=True, exist_ok=True)

@@ -79,7 +79,7 @@ def write(
   write_safetensors(out / SAFETENSORS, tensors, {'format': 'pt', 'bert_jax': __version__})
   # A text is cut where it was in training, so that the answers are the same.
   longest = min(task.limit(config) or model.max_position_embeddings, model.max_position_embeddings)
-  exported_tokenizers.write(out, tokenizer, family, longest, task.cuts(config))
+  exported_tokenizers.write(out, tokenizer, family, longest, task.as_released(config).cut_side)
   no_pooler = NO_POOLER.format(architecture) if lacks_pooler else ''
   notes = [no_pooler] if no_pooler else []
   for text in notes:
@@ -189,14 +189,15 @@ def _settings(config, family, labels, tokenizer):
     ids['forced_eos_token_id'] = None
   tied, pad_id = config.model.tie_word_embeddings, tokenizer.pad_id
   out = {'tie_word_embeddings': tied, 'pad_token_id': pad_id, **ids, 'dtype': 'float32'}
-  pooled, has = task.pooled(config), family.fixed.get('classifier_pooling') or ('cls',)
+  released = task.as_released(config)
+  pooled, has = released.pooling, family.fixed.get('classifier_pooling') or ('cls',)
   if pooled != 'cls' and pooled not in has:
     fault = f"the classifier reads {pooled} vectors, and Hugging Face's {family.classes} cls"
     raise InputError(f'{fault}, so this cannot be written; use it with bert_jax.predict.')
   if pooled != 'cls':
     out['classifier_pooling'] = pooled
-  if problem := task.problem(config):
-    out['problem_type'] = problem
+  if released.problem:
+    out['problem_type'] = released.problem
     labels = labels or (task.card(config).number,)
   if labels:
     out['id2label'] = {str(i): label for i, label in enumerate(labels)}

@@ -75,6 +75,14 @@ class Released(NamedTuple):
   writing: Mapping[str, Any] = types.MappingProxyType({})  # how it writes, see Description
 
 
+class AsReleased(NamedTuple):
+  """What files of Hugging Face say of a model besides its sizes."""
+
+  problem: str = ''  # problem_type
+  pooling: str = 'cls'  # classifier_pooling
+  cut_side: str = 'right'  # the side on which its tokenizer cuts texts
+
+
 class PlainBaseline(NamedTuple):
   """A model without a neural network, such as an SVM, that reports show beside a family's runs."""
 
@@ -142,8 +150,8 @@ class Family:
   heads: tuple[Head, ...] = ()  # most parts first; (): no class is known
   # Adapts the config of a released model to its head.
   from_released: Callable[['ConfigDict', Released], None] = lambda config, released: None
-  problem: Callable[['ConfigDict'], str] = lambda config: ''  # Hugging Face's problem_type
-  pooled: Callable[['ConfigDict'], str] = lambda config: 'cls'  # its classifier_pooling
+  # What files of Hugging Face say of its models besides their sizes.
+  as_released: Callable[['ConfigDict'], 'AsReleased'] = lambda config: AsReleased()
   # The field for what a new head begins at: filled in by the `prior` of the training rows.
   prior: str = ''
   begin: str = ''  # the field for the first token of targets; '': [CLS], if there are targets
@@ -155,7 +163,6 @@ class Family:
 
   # Its answers. The first prediction that a model has the parts for is its default.
   predictions: Mapping[str, Prediction] = dataclasses.field(default_factory=dict)
-  cuts: Callable[['ConfigDict'], str] = lambda config: 'right'  # the side on which tokenizers cut
 
   # How it is judged: by main_metric, if the config names no other (NAME_accuracy is the share of
   # right examples). judged_under: what an evaluation depends on beside data and weights.

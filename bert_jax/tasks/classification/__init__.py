@@ -12,7 +12,7 @@ from bert_jax.tasks.ask import OfHead, texts_in
 from bert_jax.tasks.classification import label_sets, linear, task
 from bert_jax.tasks.classification.reading import Example
 from bert_jax.tasks.classification.task import Texts
-from bert_jax.tasks.record import Card, Head, PlainBaseline, Prediction, Released
+from bert_jax.tasks.record import AsReleased, Card, Head, PlainBaseline, Prediction, Released
 from bert_jax.text.values import finite_number
 from bert_jax.tokenizers import Tokenizer
 
@@ -140,15 +140,22 @@ def from_released(config: ConfigDict, released: Released) -> None:
     table.labels = labels
 
 
-def problem(config: ConfigDict) -> str:
+def as_released(config: ConfigDict) -> AsReleased:
   if config.model.causal and config.table.ends:
     raise InputError(
       'this causal classifier reads each text between [CLS] and [SEP], and those of Hugging Face '
       'read it alone; train one with --config.table.ends=false.'
     )
+  problem = 'single_label_classification'
   if config.table.regression:
-    return 'regression'
-  return f'{"multi" if config.table.multi_label else "single"}_label_classification'
+    problem = 'regression'
+  elif config.table.multi_label:
+    problem = 'multi_label_classification'
+  return AsReleased(
+    problem,
+    pooling=POOLED.get(config.table.pooling, 'cls'),
+    cut_side='left' if config.table.long_texts == 'tail' else 'right',
+  )
 
 
 def stand_in(config: ConfigDict) -> ConfigDict:
@@ -268,11 +275,9 @@ CLASSIFICATION = labelled.family(
   from_released=from_released,
   prior='table.prior',
   remarks=remarks_on,
-  problem=problem,
-  pooled=lambda config: POOLED.get(config.table.pooling, 'cls'),
+  as_released=as_released,
   stand_in=stand_in,
   training_fields=('table.eval_share',),
-  cuts=lambda config: 'left' if config.table.long_texts == 'tail' else 'right',
   card=card,
   plain_baseline=PlainBaseline('TF-IDF + linear SVM', BASELINE_FIELDS, linear.metrics),
 )

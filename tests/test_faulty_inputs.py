@@ -21,7 +21,7 @@ from bert_jax import tokenizers
 from bert_jax.config import InputError
 from bert_jax.convert import config_json, torch_pickle
 from bert_jax.convert.families import record
-from bert_jax.corpus import prepared
+from bert_jax.corpus import store
 from bert_jax.errors import listed, quoted
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.choice import reading as choice
@@ -132,7 +132,7 @@ def test_damaged_config_json(tmp_path, content):
   with pytest.raises((InputError, NotJson)):
     c.from_json((tmp_path / 'config.json').read_bytes())
   (tmp_path / 'corpus.json').write_bytes((tmp_path / 'config.json').read_bytes())
-  assert 'cannot be read as JSON' in refused(prepared.read_meta, tmp_path)
+  assert 'cannot be read as JSON' in refused(store.read_meta, tmp_path)
 
 
 LONG = 'x' * 9_000
@@ -240,9 +240,9 @@ def test_a_pickle_cannot_ask_for_memory_by_a_number(tmp_path):
 def test_an_index_of_arrays_cannot_claim_gigabytes(tmp_path):
   file, header = io.BytesIO(), {'descr': '<i4', 'fortran_order': False, 'shape': (2**34,)}
   np.lib.format.write_array_header_1_0(file, header)
-  with zipfile.ZipFile(tmp_path / 'a.npz', 'w') as archive:
+  with zipfile.ZipFile(tmp_path / store.FACTS, 'w') as archive:
     archive.writestr('sentences.npy', file.getvalue() + bytes(8))
-  assert 'has not the bytes of its shape' in refused(prepared.read_index, tmp_path / 'a.npz')
+  assert 'has not the bytes of its shape' in refused(store.read_facts, tmp_path)
 
 
 # ---- time that grows with the square -------------------------------------------------------------

@@ -8,87 +8,107 @@ import numpy as np
 import tqdm
 from ml_collections import ConfigDict
 
-from bert_jax.corpus import blocks, prepared, tokenized
-from bert_jax.corpus.blocks import Blocks, Index
+from bert_jax.corpus import store
+from bert_jax.corpus.store import Chunks, Store
+from bert_jax.corpus.tokenized import Corpus, tokenize
 from bert_jax.corpus.units import Encoder
 from bert_jax.errors import InputError, about, log
 from bert_jax.text import documentation, files
 from bert_jax.text import documents as text
 from bert_jax.tokenizers import Tokenizer
 
-Loaded = tuple[tokenized.Corpus | Blocks, np.ndarray]  # a corpus, unigram counts [V]
+Loaded = tuple[Corpus | Chunks, np.ndarray]  # a corpus, unigram counts [V]
 
 
 def metas(spec: str, languages: Iterable[str]) -> list[tuple[str, dict[str, Any] | None]]:
   """The parts of a spec (data.train): [(language or '', corpus.json if prepared, else None)]."""
   out = []
   for name, part in files.parts(spec, languages):
-    is_prepared = prepared.is_prepared(part)
+    is_prepared = store.is_prepared(part)
     if part and not is_prepared and not files.is_named(part):
       files.expand(part)
-    out.append((name, prepared.read_meta(part) if is_prepared else None))
+    out.append((name, store.read_meta(part) if is_prepared else None))
   return out
 
 
 def load(config: ConfigDict, spec: str, tokenizer: Tokenizer, split: str) -> dict[str, Loaded]:
-  """Loads a split, {language: Loaded}; a prepared corpus of more than blocks.WHOLE as Blocks."""
+  """Loads a split, {language: Loaded}; a large prepared corpus as Chunks."""
   out, matched, encoder = {}, Counter(), None
-  corpus, lexicons = config.corpus, {x: config.corpus[x] for x in ('phrases', 'entities')}
   for name, part in files.parts(spec, config.corpus.languages):
-    if prepared.is_prepared(part):
+    if store.is_prepared(part):
       log.info('%s: %s', split, part)
-      languages = _opened(config, name, part, tokenizer)
-      out |= {joined(name, language): loaded for language, loaded in languages.items()}
+      for language, loaded in _opened(config, name, part, tokenizer).items():
+        out[joined(name, language)] = loaded
     else:
-      how = lexicons | {'segmenter': corpus.segmenter, 'by_sentence': corpus.encoding == 'sentence'}
-      encoder = encoder or Encoder(tokenizer, text_encoding=config.data.text_encoding, **how)
+      encoder = encoder or encoder_of(config, tokenizer)
       out[name] = _tokenize(config, part, encoder, split, matched)
-  for kind, lexicon in lexicons.items():
+  for kind in ('phrases', 'entities'):
+    lexicon = config.corpus[kind]
     if encoder and lexicon and split == 'train' and not matched[f'{kind}_matched']:
       raise InputError(f'no line of {lexicon} occurs in the text; is it for this language?')
+  out = _of_languages(config, out, split)
+  for language, (_, counts) in out.items():
+    _check_unknown(counts, tokenizer, f'{split} {language}'.strip())
+  return out
+
+
+def encoder_of(config: ConfigDict, tokenizer: Tokenizer) -> Encoder:
+  """The Encoder of raw text that a config describes."""
+  return Encoder(
+    tokenizer,
+    segmenter=config.corpus.segmenter,
+    phrases=config.corpus.phrases,
+    entities=config.corpus.entities,
+    text_encoding=config.data.text_encoding,
+  )
+
+
+def _of_languages(config: ConfigDict, loaded: dict[str, Loaded], split: str) -> dict[str, Loaded]:
+  """What was loaded of the languages of a config, in their order."""
   wanted = config.corpus.languages or ('',)
-  unwanted = sorted(set(out) - set(wanted))
-  if not (out := {name: out[name] for name in wanted if name in out}):
+  unwanted = sorted(set(loaded) - set(wanted))
+  out = {name: loaded[name] for name in wanted if name in loaded}
+  if not out:
     theirs, ours = unwanted[0] or 'text without a language', ', '.join(wanted)
     raise InputError(f'data.{split} has {theirs}, data.train has {ours}; name them alike.')
   if unwanted:
     log.info('%s: not used, since not in corpus.languages: %s', split, ', '.join(unwanted))
-  for language, (_, counts) in out.items():
-    unknown, what = counts[tokenizer.unk_id] / max(1, counts.sum()), f'{split} {language}'.strip()
-    if unknown > 0.5:
-      fault = f'{unknown:.0%} of the {what} tokens are [UNK]: the vocabulary is not for this text'
-      raise InputError(f'{fault}; name another tokenizer.path (--vocab), or leave it empty.')
-    log.info('%s: %.2f %% of the tokens are [UNK]', what, 100 * unknown)
   return out
 
 
-def _opened(config, name, folder, tokenizer):
+def _check_unknown(counts: np.ndarray, tokenizer: Tokenizer, what: str) -> None:
+  """Says how many tokens are [UNK]; InputError if most are."""
+  unknown = counts[tokenizer.unk_id] / max(1, counts.sum())
+  if unknown > 0.5:
+    raise InputError(
+      f'{unknown:.0%} of the {what} tokens are [UNK]: the vocabulary is not for this text; '
+      'name another tokenizer.path (--vocab), or leave it empty.'
+    )
+  log.info('%s: %.2f %% of the tokens are [UNK]', what, 100 * unknown)
+
+
+def _opened(config: ConfigDict, name: str, folder: str, tokenizer: Tokenizer) -> dict[str, Loaded]:
   """Opens a prepared corpus, {language: Loaded}. name: its name in the spec."""
-  meta = prepared.read_meta(folder, tokenizer)
-  languages = meta['languages']
-  made, asked = meta.get('encoding', 'sentence'), config.corpus.encoding
-  if tokenizer.reads_between and made != asked:
-    effect = 'there are other pieces where sentences meet; prepare it (by document) again'
-    log.warning('%s is encoded by %s, and corpus.encoding=%s: %s', folder, made, asked, effect)
-  if 'blocks' in meta and len(index := Index(folder, meta)) > blocks.WHOLE:
-    used = [x for x in languages if joined(name, x) in (config.corpus.languages or languages)]
-    window = -(-config.corpus.window // max(1, len(used)))
-    return {x: (Blocks(index, k, window), index.unigrams[k]) for k, x in enumerate(languages)}
-  loaded = prepared.load(folder, tokenizer)
-  select = lambda k: loaded.corpus.select(loaded.languages == k)
-  return {x: (select(k), loaded.unigrams[k]) for k, x in enumerate(languages)}
+  opened = Store(folder, tokenizer)
+  languages, wanted = opened.meta['languages'], config.corpus.languages
+  used = [x for x in languages if not wanted or joined(name, x) in wanted]
+  window = -(-config.corpus.window // max(1, len(used)))
+  numbers = {x: languages.index(x) for x in used or languages[:1]}
+  return {x: (opened.text(k, window), opened.unigrams[k]) for x, k in numbers.items()}
 
 
-def _tokenize(config, spec, encoder, split, matched):
-  """Tokenizes raw text as Loaded. matched: counts of the entries of lexicons, increased."""
+def _tokenize(
+  config: ConfigDict, spec: str, encoder: Encoder, split: str, matched: Counter
+) -> Loaded:
+  """Tokenizes raw text. matched: counts of the entries of lexicons, increased."""
   counts = Counter()
   read = documents(config, spec, counts, split)
   bar = tqdm.tqdm(read, desc=f'reading {split} data', unit=' documents', disable=None)
-  whole = tokenized.tokenize(bar, encoder, counts)
-  said = (f'{n:,} {k.replace("_", " ")}' for k, n in sorted(counts.items()) if n)
-  log.info('data.%s: %s', split, ', '.join(said))
+  corpus = tokenize(bar, encoder, counts)
+  listed = [f'{n:,} {k.replace("_", " ")}' for k, n in sorted(counts.items()) if n]
+  log.info('data.%s: %s', split, ', '.join(listed))
   matched.update(counts)
-  return whole, whole.unigrams(encoder.tokenizer.vocab_size)
+  return corpus, corpus.unigrams(encoder.tokenizer.vocab_size)
 
 
 def documents(
@@ -98,13 +118,18 @@ def documents(
   if not spec:
     yield from documentation.documents()
     return
-  of_tfds = 'train' if split == 'train' else 'validation'
-  named = {'format': config.corpus.format, 'text_field': config.corpus.text_field}
-  named |= {'skip': config.data.skip_damaged, 'encoding': config.data.text_encoding}
   with about(f'data.{split}'):
-    yield from text.documents(spec, split=of_tfds, counts=counts, **named)
+    yield from text.documents(
+      spec,
+      split='train' if split == 'train' else 'validation',
+      format=config.corpus.format,
+      text_field=config.corpus.text_field,
+      counts=counts,
+      skip=config.data.skip_damaged,
+      encoding=config.data.text_encoding,
+    )
 
 
 def joined(name: str, language: str) -> str:
   """A language's full name: NAME in data.train, then / and its name in a prepared corpus."""
-  return '/'.join(filter(None, (name, language)))
+  return '/'.join(part for part in (name, language) if part)

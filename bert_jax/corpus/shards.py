@@ -1,223 +1,221 @@
-"""Writes a prepared corpus, shard by shard; prepared.py lists the files and reads them."""
+"""Writes a prepared corpus, shard by shard; store.py lists the files and reads them."""
 
-import array
-import contextlib
 import hashlib
+import io
 import json
+import shutil
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from bert_jax import files
 from bert_jax.copies import place, staged
-from bert_jax.corpus import blocks, prepared
-from bert_jax.corpus.prepared import INDEX, SIZES, data_folder, features, shard_paths
+from bert_jax.corpus import store
+from bert_jax.corpus.store import ARRAYS, COLUMNS, OF_DOCUMENTS
 from bert_jax.corpus.tokenized import offsets
 from bert_jax.corpus.units import Record
 from bert_jax.errors import InputError, Unwritten, first_line, log, stays
-from bert_jax.files import Path, seal, write_whole
+from bert_jax.files import Path
 from bert_jax.text.duplicates import Seen
 from bert_jax.tokenizers import Tokenizer
 
-RECORD_TOKENS = 2048  # the most in a record, which is read whole for each row that needs it
+CHUNK_TOKENS, CHUNK_DOCUMENTS, MOST_TOKENS = 1 << 18, 16, 1 << 22
+WHOLE = 1 << 26  # tokens: a corpus of fewer is planned at once, like text in memory
 
 
 class Item(NamedTuple):
   """A document ready to be written."""
 
+  record: Record
   hash: int  # documents.text_hash
   language: int  # number in the corpus' list of languages
   size: tuple[int, int]  # characters and bytes of its text
-  tokens: np.ndarray  # [n] int32
-  records: list[bytes]  # tf.train.Example messages
-  record_tokens: list[int]  # tokens in each record
-  sentences: np.ndarray  # [sentences] int32, tokens in each sentence
   key: int  # duplicates.exact_key of its text; 0 where duplicates are kept
   signature: np.ndarray | None  # for near-duplicates
 
 
-class Serializer:
-  """Serializes a Record as tf.train.Example messages, the same bytes in every process."""
-
-  def __init__(self):
-    from tensorflow_datasets.core import example_serializer
-
-    self.features = features()
-    self.serializer = example_serializer.ExampleSerializer(self.features.get_serialized_info())
-
-  def __call__(self, name: str, language: str, record: Record) -> tuple[list[bytes], list[int]]:
-    """(messages, tokens in each); a document longer than RECORD_TOKENS becomes several messages."""
-    begins, messages, sizes = offsets(record.sentences)[:-1], [], []
-    for start in range(0, len(record.tokens), RECORD_TOKENS):
-      part = slice(start, start + RECORD_TOKENS)
-      begin_here = (begins >= part.start) & (begins < part.stop)
-      content = {'tokens': record.tokens[part], 'starts': record.starts[part]}
-      content |= {'name': name, 'language': language, 'sentences': record.sentences[begin_here]}
-      message = self.serializer.get_tf_example(self.features.encode_example(content))
-      messages.append(message.SerializeToString(deterministic=True))  # maps have no order otherwise
-      sizes.append(len(content['tokens']))
-    return messages, sizes
+def cut(tokens: np.ndarray, languages: np.ndarray) -> np.ndarray:
+  """Cuts a shard into chunks: [C + 1] the first document of each chunk, then the end.
+  A chunk is a run of documents of one language, of CHUNK_TOKENS and CHUNK_DOCUMENTS at least,
+  unless it reaches MOST_TOKENS or the run ends before; a short rest goes to the chunk before it.
+  tokens, languages: [documents] the token count and the language of each document."""
+  at, begins = offsets(tokens), [0]
+  run_ends = np.append(np.flatnonzero(np.diff(languages)) + 1, len(tokens))
+  while begins[-1] < len(tokens):
+    begin = begins[-1]
+    run_end = int(run_ends[run_ends.searchsorted(begin, side='right')])
+    most = at.searchsorted(at[begin] + MOST_TOKENS)
+    enough = at.searchsorted(at[begin] + CHUNK_TOKENS)
+    end = int(max(enough, min(begin + CHUNK_DOCUMENTS, most)))
+    rest = at[run_end] - at[min(end, run_end)]
+    few = run_end - end < CHUNK_DOCUMENTS and rest < MOST_TOKENS
+    begins.append(run_end if few or rest < CHUNK_TOKENS // 2 else end)
+  return np.array(begins)
 
 
 class Shard:
-  """A shard being written; it does not count until `close` gives its files their names."""
+  """A shard being made. It is in memory until `close` writes it and gives it its name, whole."""
 
   def __init__(self, folder: Path, number: int, vocab_size: int):
-    from array_record.python import array_record_module
-
-    self.path, self.index_path = shard_paths(folder, number)
-    for path in (self.path, self.index_path):
-      path.parent.mkdir(parents=True, exist_ok=True)
-    self.scratch = staged(self.path.with_name(f'.{self.path.name}.tmp'))
-    self.writer = array_record_module.ArrayRecordWriter(str(self.scratch), 'group_size:1')
-    self.vocab_size = vocab_size
-    # Lists would take some 900 bytes for each document, which may be a line of text.
-    self.items = {x: array.array('I' if x == 'hashes' else 'i') for x in (*INDEX, *SIZES)}
+    self.path, self.number, self.vocab_size = store.shard_path(folder, number), number, vocab_size
+    token_type = np.uint16 if vocab_size <= 2**16 else np.int32
+    self.types: dict[str, Any] = {
+      'tokens': token_type,
+      'starts': np.uint8,
+      'sentences': np.int32,
+      'documents': np.uint32,
+    }
+    self.data = {name: bytearray() for name in ARRAYS}
     self.unigrams, self.by_language = {}, {}  # {language: [vocab_size]}, {language: Counter}
-    self.blocks, self.counts, self.digest = 0, Counter(), hashlib.sha256()
+    self.counts, self.blocks = Counter(), []
 
-  def add(self, items: Iterable[Item], counts: Mapping[str, int], seen: Seen | None) -> None:
-    """Writes the documents of a text block that were not `seen` before; adds up its counts."""
-    self.blocks += 1
+  def add(
+    self, items: Iterable[Item], counts: Mapping[str, int], block: str, seen: Seen | None
+  ) -> None:
+    """Adds the documents of a block of text that were not `seen` before, and its counts. block: a
+    digest of the text, by which a preparation that goes on knows that it is the same."""
+    self.blocks.append(block)
     self.counts.update(counts)
     for item in items:
-      if duplicate := ('' if seen is None else seen.is_duplicate(item.key, item.signature)):
+      duplicate = '' if seen is None else seen.is_duplicate(item.key, item.signature)
+      if duplicate:
         self.counts[f'{duplicate}_duplicates'] += 1
       else:
         self.write(item)
 
   def write(self, item: Item) -> None:
-    """Writes one document."""
-    try:
-      for message in item.records:
-        self.writer.write(message)
-        self.digest.update(message)
-    except Exception as error:
-      raise self._unwritten(error) from error
-    numbers = {'document_sentences': len(item.sentences), 'document_records': len(item.records)}
-    numbers |= {'languages': item.language, 'hashes': item.hash}
-    numbers |= zip(SIZES, item.size, strict=True)
-    for name, number in numbers.items():
-      self.items[name].append(number)
-    self.items['sentences'].extend(item.sentences.tolist())
-    self.items['record_tokens'].extend(item.record_tokens)
+    """Adds one document."""
+    record, (characters, size) = item.record, item.size
+    numbers = len(record.tokens), len(record.sentences), characters, size, item.hash, item.language
+    arrays = *record, np.array(numbers)
+    for name, array in zip(('tokens', 'sentences', 'starts', 'documents'), arrays, strict=True):
+      self.data[name] += array.astype(self.types[name]).tobytes()
     if item.language not in self.unigrams:
       self.unigrams[item.language] = np.zeros(self.vocab_size, np.int64)
-    np.add.at(self.unigrams[item.language], item.tokens, 1)
-    sizes = {'sentences': len(item.sentences), 'tokens': len(item.tokens), 'bytes': item.size[1]}
-    self.by_language.setdefault(item.language, Counter()).update(documents=1, **sizes)
+      self.by_language[item.language] = Counter()
+    np.add.at(self.unigrams[item.language], record.tokens, 1)
+    self.by_language[item.language].update(
+      documents=1, sentences=len(record.sentences), tokens=len(record.tokens), bytes=size
+    )
 
   def close(self, seen: Mapping[str, np.ndarray]) -> None:
-    """Finishes the shard. seen: the state of duplicates.Seen for a restart."""
-    from array_record.python import array_record_module
-
+    """Writes the shard. seen: the state of duplicates.Seen for a preparation that goes on."""
+    arrays = {name: np.frombuffer(data, self.types[name]) for name, data in self.data.items()}
+    arrays['documents'] = arrays['documents'].reshape(-1, len(OF_DOCUMENTS))
     languages = sorted(self.unigrams)
-    arrays: dict[str, Any] = {name: np.array(x) for name, x in self.items.items()}
-    records = len(arrays['record_tokens'])
     facts = {
       'blocks': self.blocks,
       'counts': dict(self.counts),
       'by_language': {str(k): dict(v) for k, v in self.by_language.items()},
       'unigram_languages': languages,
-      'sha256': self.digest.hexdigest(),
-      'records': records,
+      'sha256': hashlib.sha256(b''.join(self.data.values())).hexdigest(),
     }
     unigrams = np.array([self.unigrams[k] for k in languages], np.int64)
-    arrays['unigrams'] = unigrams.reshape(-1, self.vocab_size)
-    arrays['facts'] = np.frombuffer(json.dumps(facts).encode(), np.uint8)
-    arrays |= {f'seen_{name}': array for name, array in seen.items()}
+    kept: dict[str, Any] = {f'seen_{name}': array for name, array in seen.items()}
+    kept |= self._chunks(arrays) | {'unigrams': unigrams.reshape(-1, self.vocab_size)}
+    kept['facts'] = np.frombuffer(json.dumps(facts).encode(), np.uint8)
+    scratch = staged(self.path.with_name(f'.{self.path.name}.tmp'))
     try:
-      self.writer.close()
-      with contextlib.closing(array_record_module.ArrayRecordReader(str(self.scratch))) as reader:
-        if (held := reader.num_records()) != records:
-          raise OSError(f'it holds {held} of {records} records')
-      with self.index_path.open('wb') as file:
-        np.savez_compressed(file, **arrays)
-      place(self.scratch, self.path)
-      self.scratch.unlink(missing_ok=True)
-    except Exception as error:
-      raise self._unwritten(error) from error
+      shutil.rmtree(scratch, ignore_errors=True)  # of a process that was killed
+      scratch.mkdir(parents=True)
+      for name, array in arrays.items():
+        files.write_npy(scratch / f'{name}.npy', array)
+      with (scratch / store.FACTS).open('w+b') as file:
+        np.savez_compressed(file, **kept)
+      if scratch.parent == self.path.parent:
+        shutil.rmtree(self.path, ignore_errors=True)  # one that was damaged
+      place(scratch, self.path, last=(store.FACTS,))
+      shutil.rmtree(scratch, ignore_errors=True)  # what was uploaded
+    except OSError as error:
+      kind = InputError if stays(error) else Unwritten
+      raise kind(
+        f'{self.path} could not be written ({first_line(error)}); free some space and run it '
+        'again: finished shards stay'
+      ) from error
 
-  def _unwritten(self, error):
-    fault = f'{self.path} could not be written ({first_line(error)})'
-    kind = InputError if isinstance(error, OSError) and stays(error) else Unwritten
-    return kind(f'{fault}; free some space and run it again: finished shards stay')
+  def _chunks(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The columns of the table of chunks for this shard."""
+    documents = dict(zip(OF_DOCUMENTS, arrays['documents'].astype(np.int64).T, strict=True))
+    begins = cut(documents['tokens'], documents['language'])
+    at = {'documents': begins}
+    at |= {name: offsets(documents[name])[begins] for name in ('tokens', 'sentences')}
+    chunks = len(begins) - 1
+    checksums, of_lengths = np.zeros(chunks, np.int64), np.zeros(chunks, np.int64)
+    for k in range(chunks):
+      for name, column in ARRAYS.items():
+        part = arrays[name][at[column][k] : at[column][k + 1]]
+        checksums[k] = zlib.crc32(part.tobytes(), int(checksums[k]))
+      lengths = lengths_of(arrays['documents'][begins[k] : begins[k + 1]])
+      of_lengths[k] = zlib.crc32(lengths)
+    columns = {name: np.diff(ends) for name, ends in at.items()}
+    columns |= {
+      'shard': np.full(chunks, self.number),
+      'language': documents['language'][begins[:-1]],
+    }
+    return columns | {'crc32': checksums, 'lengths_crc32': of_lengths}
+
+
+def lengths_of(documents: np.ndarray) -> bytes:
+  """What store.DOCUMENTS has of documents: their tokens and hashes."""
+  return documents[:, [OF_DOCUMENTS.index(name) for name in ('tokens', 'hash')]].tobytes()
 
 
 def finish(
   folder: Path, plan: Mapping[str, Any], tokenizer: Tokenizer, read: Mapping[str, int] | None = None
 ) -> dict[str, Any]:
-  """Writes TFDS's metadata and, last, corpus.json, and returns its content. read: Beam's counts."""
-  languages, parts = plan['languages'], blocks.Writer(folder)
+  """Writes what is of all shards and, last, corpus.json; returns its content. read: Beam's
+  counts."""
+  languages, shards, tables = plan['languages'], [], []
   unigrams = np.zeros((len(languages), tokenizer.vocab_size), np.int64)
-  shards, counts, kept = [], Counter(read), {name: Counter() for name in languages}
-  for number in range(prepared.finished(folder)):
-    facts, arrays = prepared.read_index(shard_paths(folder, number)[1])
-    shards.append(facts)
-    unigrams[facts['unigram_languages']] += arrays['unigrams']
-    parts.add(arrays)
-    counts.update(facts['counts'])
-    for k, numbers in facts['by_language'].items():
-      kept[languages[int(k)]].update(numbers)
+  counts, kept = Counter(read), {name: Counter() for name in languages}
+  path = folder / store.DOCUMENTS
+  scratch = staged(path.with_name(f'.{path.name}.tmp'))
+  with scratch.open('wb') as file:
+    for number in range(store.finished(folder)):
+      shard = store.shard_path(folder, number)
+      facts, arrays = store.read_facts(shard)
+      shards.append(facts)
+      tables.append([arrays[name] for name in COLUMNS])
+      unigrams[facts['unigram_languages']] += arrays['unigrams']
+      counts.update(facts['counts'])
+      for k, numbers in facts['by_language'].items():
+        kept[languages[int(k)]].update(numbers)
+      file.write(lengths_of(np.load(io.BytesIO((shard / 'documents.npy').read_bytes()))))
+  place(scratch, path)
   counts['unknown_tokens'] = int(unigrams[:, tokenizer.unk_id].sum())
   _check(plan, counts, kept)
-  records = [facts['records'] for facts in shards]
-  _write_tfds(folder, records)
+  columns = dict(zip(COLUMNS, np.concatenate(tables, axis=1), strict=True))
+  table = io.BytesIO()
+  np.savez_compressed(table, unigrams=unigrams, **columns)
+  files.write_whole(folder / store.TABLE, table.getvalue())
   meta = {
     **plan,
-    'fingerprint': prepared.fingerprint(plan, shards),
+    'fingerprint': store.fingerprint(plan, shards),
     'shards': len(shards),
-    'records': sum(records),
+    'whole': WHOLE,
     'counts': dict(sorted(counts.items())),
     'kept': {name: dict(numbers) for name, numbers in kept.items()},
+    'chunks': hashlib.sha256(table.getvalue()).hexdigest(),
   }
-  if checksum := parts.close(unigrams):
-    meta['blocks'] = checksum
-  meta['seal'] = seal(meta)
-  write_whole(folder / prepared.META, json.dumps(meta, indent=2, ensure_ascii=False) + '\n')
+  meta['seal'] = files.seal(meta)
+  text = json.dumps(meta, indent=2, ensure_ascii=False) + '\n'
+  files.write_whole(folder / store.META, text)
   return meta
 
 
 def _check(plan, counts, kept):
   """InputError if a language has no text or a lexicon no match; a warning about many [UNK]."""
-  if empty := [name for name, numbers in kept.items() if not numbers['tokens']]:
-    what = f'language {empty[0]!r}' if empty[0] else 'the corpus'
-    counted = ', '.join(f'{n:,} {k}' for k, n in sorted(counts.items()))
-    raise InputError(f'nothing is left of {what}: {counted}; give more text, and another --out')
+  for name, numbers in kept.items():
+    if not numbers['tokens']:
+      what = f'language {name!r}' if name else 'the corpus'
+      counted = ', '.join(f'{n:,} {k}' for k, n in sorted(counts.items()))
+      raise InputError(f'nothing is left of {what}: {counted}; give more text, and another --out')
   share = counts['unknown_tokens'] / sum(numbers['tokens'] for numbers in kept.values())
   if share > 0.02:
     log.warning('%.1f %% of the tokens are [UNK]; is --vocab for this text?', 100 * share)
   for name in ('phrases', 'entities'):
     if plan[name] and not counts[f'{name}_matched']:
       raise InputError(f'no line of {plan[name]} occurs in the text; is it for this language?')
-
-
-def _write_tfds(folder, records):
-  """Writes TFDS's metadata. records: how many each shard has."""
-  import tensorflow_datasets as tfds
-  from tensorflow_datasets.core import naming
-  from tensorflow_datasets.core import splits as splits_lib
-
-  where: Any = staged(data_folder(folder))
-  if where != data_folder(folder):
-    where.mkdir(parents=True, exist_ok=True)
-    (where / shard_paths(folder, 0)[0].name).touch()  # whose name tells TFDS the format
-  template = '{SPLIT}-{SHARD_INDEX}.{FILEFORMAT}'
-  names = {'dataset_name': 'corpus', 'split': 'train', 'filetype_suffix': 'array_record'}
-  train = splits_lib.SplitInfo(
-    name='train',
-    shard_lengths=records,
-    num_bytes=sum(shard_paths(folder, k)[0].stat().st_size for k in range(len(records))),
-    filename_template=naming.ShardedFileTemplate(template=template, **names, data_dir=where),
-  )
-  tfds.folder_dataset.write_metadata(
-    data_dir=where,
-    features=features(),
-    split_infos=[train],
-    filename_template=template,
-    description='A tokenized corpus prepared by bert_jax.tools.prepare.',
-    check_data=False,
-  )
-  for name in ('dataset_info.json', 'features.json'):
-    place(where / name, data_folder(folder) / name)

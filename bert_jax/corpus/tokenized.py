@@ -1,58 +1,56 @@
-"""A tokenized corpus in memory or on disk: a sequence of tokens, cut into sentences and documents.
+"""A tokenized corpus: a sequence of tokens, cut into sentences and documents.
 
-The rows of a run (rows/corpus_rows.py) are planned as ranges of that sequence, so a plan is arrays
-of numbers, and only the tokens of the rows in use are ever read.
+The rows of a run (rows/plans.py) are planned as ranges of that sequence. So a plan is arrays of
+numbers, and of a corpus on the disk only the tokens of the rows in use are read.
 """
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bert_jax.errors import InputError
 from bert_jax.text.documents import is_held_out, text_hash
 
 if TYPE_CHECKING:
-  from bert_jax.corpus.units import Encoder
+  from bert_jax.corpus.units import Encoder, Record
   from bert_jax.tokenizers import Tokenizer
 
 BATCH_SENTENCES = 20_000  # sentences handed to the tokenizer at once
+COUNTED_AT_ONCE = 1 << 24  # tokens
 
 Piece = tuple[np.ndarray, np.ndarray]  # tokens [n] int32, starts [n] uint8 (see units.Record)
-
-
-class DamagedRecord(InputError):
-  """A record cannot be read; the message names its shard and its number."""
 
 
 class Corpus:
   """A tokenized corpus: D documents of S sentences; sentence s is the tokens sentences[s] to
   sentences[s + 1], document d the sentences documents[d] to documents[d + 1].
-  Its tokens are read in R records, one or more a document. records: the numbers by which `read`
-  gives them. record_tokens [R], sentence_tokens [S], document_sentences [D]: how many are in each.
-  sizes [D, 2]: characters and bytes of each document. hashes [D]: documents.text_hash of each."""
+  tokens [N]: ids. starts [N]: see units.Record. sentence_tokens [S], document_sentences [D]: how
+  many are in each. sizes [D, 2]: characters and bytes of each document. hashes [D]:
+  documents.text_hash of each.
+  It is planned in one unit; a large prepared corpus (store.Chunks) in several."""
+
+  units = window = 1
 
   def __init__(
     self,
-    read: Callable[[int], Piece],
-    records: ArrayLike,
-    record_tokens: ArrayLike,
+    tokens: np.ndarray,
+    starts: np.ndarray,
     sentence_tokens: ArrayLike,
     document_sentences: ArrayLike,
     fingerprint: str,
-    sizes: np.ndarray | None = None,
-    hashes: np.ndarray | None = None,
+    sizes: np.ndarray,
+    hashes: np.ndarray,
   ):
-    self.read, self.fingerprint, self.sizes, self.hashes = read, fingerprint, sizes, hashes
-    self.records, self.record_at = np.asarray(records, np.int64), offsets(record_tokens)
+    self.tokens, self.starts, self.fingerprint = tokens, starts, fingerprint
     self.sentences, self.documents = offsets(sentence_tokens), offsets(document_sentences)
+    self.sizes, self.hashes = sizes, hashes
 
   def __len__(self) -> int:
     """The number of tokens."""
-    return int(self.record_at[-1])
+    return len(self.tokens)
 
   @property
   def number_of_documents(self) -> int:
@@ -63,47 +61,44 @@ class Corpus:
     """[D + 1] offset of the first token of each document, and the number of tokens."""
     return self.sentences[self.documents]
 
+  def unit(self, number: int) -> 'Corpus':
+    return self
+
   def piece(self, start: int, end: int) -> Piece:
     """(tokens, starts) between two offsets, `end` exclusive."""
-    first = int(self.record_at.searchsorted(start, side='right')) - 1
-    records = range(first, max(first + 1, int(self.record_at.searchsorted(end))))
-    parts = [self._read(r) for r in records]
-    tokens, starts = parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
-    part = slice(start - int(self.record_at[first]), end - int(self.record_at[first]))
-    return tokens[part], starts[part]
+    return self.tokens[start:end].astype(np.int32), self.starts[start:end]
 
-  def _read(self, r: int) -> Piece:
-    tokens, starts = self.read(int(self.records[r]))
-    if len(tokens) != (expected := self.record_at[r + 1] - self.record_at[r]):
-      fault = f'record {self.records[r]} of the corpus has {len(tokens)} tokens'
-      raise DamagedRecord(f'{fault} and its index says {expected}; prepare it again')
-    return tokens, starts
+  def stretches(self, begins: np.ndarray, sizes: np.ndarray) -> Piece:
+    """(tokens, starts) of n stretches, one after the other."""
+    at = spread(begins, sizes)
+    return self.tokens[at].astype(np.int32), self.starts[at]
 
   def select(self, keep: np.ndarray) -> 'Corpus':
     """A Corpus with only the documents where keep, bool [D], is True."""
-    per_document = np.diff(self.documents)
-    document = self.document_at[:-1].searchsorted(self.record_at[:-1], side='right') - 1
-    chosen = keep[document] if len(keep) else np.zeros(0, bool)
-    records, record_tokens = self.records[chosen], np.diff(self.record_at)[chosen]
-    sentences = np.diff(self.sentences)[np.repeat(keep, per_document)]
-    fingerprint = digest_of([self.fingerprint, np.packbits(keep).tobytes()])
-    facts = (None if x is None else x[keep] for x in (self.sizes, self.hashes))
-    parts = record_tokens, sentences, per_document[keep]
-    return Corpus(self.read, records, *parts, fingerprint, *facts)
+    of_tokens = np.repeat(keep, np.diff(self.document_at))
+    of_sentences = np.repeat(keep, np.diff(self.documents))
+    return Corpus(
+      self.tokens[of_tokens],
+      self.starts[of_tokens],
+      np.diff(self.sentences)[of_sentences],
+      np.diff(self.documents)[keep],
+      digest_of([self.fingerprint, np.packbits(keep).tobytes()]),
+      self.sizes[keep],
+      self.hashes[keep],
+    )
 
   def divided(self, share: float) -> tuple['Corpus', 'Corpus | None']:
     """Splits by a hash of the texts: (the Corpus to train on, the held-out one or None)."""
+    if not share:
+      return self, None
     held = is_held_out(self.hashes, share)
-    return self.select(~held), self.select(held) if share else None
+    return self.select(~held), self.select(held)
 
   def unigrams(self, vocab_size: int) -> np.ndarray:
-    """Counts how often each id occurs, [vocab_size] int64, by reading the whole corpus."""
-    counts, texts = np.zeros(vocab_size, np.int64), []
-    for k, record in enumerate(self.records, 1):
-      texts.append(self.read(int(record))[0])
-      if texts and (len(texts) == 256 or k == len(self.records)):
-        counts += np.bincount(np.concatenate(texts), minlength=vocab_size)
-        texts.clear()
+    """Counts how often each id occurs, [vocab_size] int64."""
+    counts = np.zeros(vocab_size, np.int64)
+    for first in range(0, len(self), COUNTED_AT_ONCE):
+      counts += np.bincount(self.tokens[first : first + COUNTED_AT_ONCE], minlength=vocab_size)
     return counts
 
 
@@ -130,39 +125,50 @@ def offsets(lengths: ArrayLike) -> np.ndarray:
   return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
 
 
+def spread(begins: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+  """Concatenated ranges: sizes[0] numbers from begins[0] on, sizes[1] from begins[1] on, .."""
+  sizes = np.asarray(sizes, np.int64)
+  return np.repeat(begins - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
+
+
 def tokenize(
   documents: Iterable[tuple[str, list[str]]], encoder: 'Encoder', counts: Counter
 ) -> Corpus:
   """A Corpus in memory of the documents that have tokens. counts: see units.Encoder."""
-  records, pending, facts, waiting = [], [], [], 0
+  kept, facts = [], []
+  for sentences, record in _encoded(documents, encoder, counts):
+    if record is not None:
+      kept.append(record)
+      facts.append((*size_of(encoder.text_of(sentences)), text_hash(sentences)))
+  tokens = np.concatenate([*(record.tokens for record in kept), np.zeros(0, np.int32)])
+  starts = np.concatenate([*(record.starts for record in kept), np.zeros(0, np.uint8)])
+  sentence_tokens = np.concatenate([*(record.sentences for record in kept), np.zeros(0, np.int32)])
+  document_sentences = [len(record.sentences) for record in kept]
+  hashed = tokens, sentence_tokens, starts, offsets(document_sentences)
+  of_documents = np.array(facts, np.int64).reshape(-1, 3)
+  return Corpus(
+    tokens,
+    starts,
+    sentence_tokens,
+    document_sentences,
+    digest_of(array.tobytes() for array in hashed),
+    of_documents[:, :2],
+    of_documents[:, 2].astype(np.uint32),
+  )
+
+
+def _encoded(
+  documents: Iterable[tuple[str, list[str]]], encoder: 'Encoder', counts: Counter
+) -> Iterator[tuple[list[str], 'Record | None']]:
+  """Yields (sentences, record) of each document, which are encoded many at a time."""
+  pending, waiting = [], 0
   for _, sentences in documents:
     pending.append(sentences)
-    facts.append((*size_of(encoder.text_of(sentences)), text_hash(sentences)))
     waiting += len(sentences)
     if waiting >= BATCH_SENTENCES:
-      records += encoder(pending, counts)
+      yield from zip(pending, encoder(pending, counts), strict=True)
       pending, waiting = [], 0
-  records += encoder(pending, counts)
-  has_tokens = np.array([record is not None for record in records], bool)
-  of_documents = np.array(facts, np.int64).reshape(-1, 3)[has_tokens]
-  kept = [record for record in records if record is not None]
-  tokens, sentences, starts = (
-    np.concatenate([*(record[k] for record in kept), np.zeros(0, kind)]).astype(kind)
-    for k, kind in enumerate((np.int32, np.int32, np.uint8))
-  )
-  record_tokens = [len(record.tokens) for record in kept]
-  document_sentences = [len(record.sentences) for record in kept]
-  arrays = tokens, sentences, starts, offsets(document_sentences)
-  fingerprint = digest_of(array.tobytes() for array in arrays)
-  begin = offsets(record_tokens)
-
-  def read(record: int) -> Piece:
-    part = slice(begin[record], begin[record + 1])
-    return tokens[part], starts[part]
-
-  lengths = record_tokens, sentences, document_sentences
-  sizes, hashes = of_documents[:, :2], of_documents[:, 2].astype(np.uint32)
-  return Corpus(read, np.arange(len(kept)), *lengths, fingerprint, sizes, hashes)
+  yield from zip(pending, encoder(pending, counts), strict=True)
 
 
 def predictable(counts: np.ndarray, tokenizer: 'Tokenizer') -> np.ndarray:

@@ -12,10 +12,11 @@ a script without blanks), for Chinese from a segmenter, phrases and entities fro
 import itertools
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from bert_jax.corpus.lexicon import Lexicon, Segmenter
 from bert_jax.corpus.tokenized import offsets
@@ -37,7 +38,7 @@ class Record(NamedTuple):
 
 class Encoder:
   """Encodes documents as Records. segmenter: '' or 'jieba'; phrases, entities: lexicon file or ''.
-  by_sentence: encode so with any tokenizer, as earlier versions did. text_encoding: of lexicons.
+  text_encoding: of lexicons.
   The tokens of a lexicon's match become one unit if the match begins and ends with words. A token
   in no match belongs to the smaller unit: the phrase bit also marks words outside of phrases, the
   entity bit phrases and words outside of entities (ERNIE 1.0, Sun et al. 2019)."""
@@ -49,39 +50,39 @@ class Encoder:
     segmenter: str = '',
     phrases: str = '',
     entities: str = '',
-    by_sentence: bool = False,
     text_encoding: str = '',
   ):
-    self.tokenizer, self.reads_whole = tokenizer, tokenizer.reads_between and not by_sentence
+    self.tokenizer = tokenizer
     self.segmenter = Segmenter(segmenter) if segmenter else None
-    how = tokenizer.do_lower_case, text_encoding
-    levels = ('phrases', PHRASE, phrases), ('entities', ENTITY, entities)
-    self.lexicons = [(name, bit, Lexicon(path, *how)) for name, bit, path in levels if path]
+    self.lexicons = []
+    for name, bit, path in (('phrases', PHRASE, phrases), ('entities', ENTITY, entities)):
+      if path:
+        self.lexicons.append((name, bit, Lexicon(path, tokenizer.do_lower_case, text_encoding)))
 
   def text_of(self, sentences: Sequence[str]) -> str:
     """The text that the tokens of a document stand for; without another, its sentences as lines."""
-    is_whole = self.reads_whole and isinstance(sentences, Sentences)
-    return sentences.text if is_whole else '\n'.join(sentences)
+    if self.tokenizer.reads_between and isinstance(sentences, Sentences):
+      return sentences.text
+    return '\n'.join(sentences)
 
   def __call__(self, documents: Sequence[Sequence[str]], counts: Counter) -> list[Record | None]:
     """Encodes documents, lists of sentences; None for a document without a token. Increases counts
     of tokens, documents_without_tokens, phrases_matched, entities_matched."""
-    sentences, encodings = list(itertools.chain(*documents)), []
-    encode = lambda chosen: self.tokenizer.encode_batch([sentences[i] for i in chosen])
-    if self.reads_whole:
-      texts = list(map(self.text_of, documents))
-      whole = zip(self.tokenizer.encode_batch(texts), texts, documents, strict=True)
-      encodings = [part for each in whole for part in _by_sentence(*each)]
-      encode = lambda chosen: [encodings[i] for i in chosen]
-    ids = [e.ids for e in encodings] if self.reads_whole else self.tokenizer.ids_batch(sentences)
+    sentences = list(itertools.chain(*documents))
+    encodings = self._in_context(documents) if self.tokenizer.reads_between else None
+    if encodings is None:
+      ids = self.tokenizer.ids_batch(sentences)
+    else:
+      ids = [encoding.ids for encoding in encodings]
     lengths = np.array([len(x) for x in ids], np.int32)
-    at = offsets(lengths)
-    tokens = np.concatenate([*ids, np.zeros(0, np.int32)])
-    words = self.tokenizer.word_starts(tokens, at[:-1][lengths > 0])
-    if self.reads_whole:
-      words = np.concatenate([*(e.word_starts for e in encodings), words[:0]])
+    at, tokens = offsets(lengths), _joined(ids, np.int32)
+    if encodings is None:
+      words = self.tokenizer.word_starts(tokens, at[:-1][lengths > 0])
+    else:
+      words = _joined([encoding.word_starts for encoding in encodings], np.bool_)
     starts = words * np.uint8(WORD | PHRASE | ENTITY)
-    self._mark(sentences, encode, at, starts, counts)
+    if self.segmenter or self.lexicons:
+      self._mark(sentences, encodings, at, starts, counts)
     out: list[Record | None] = []
     for first, last in itertools.pairwise(offsets([len(document) for document in documents])):
       part, numbers = slice(at[first], at[last]), lengths[first:last]
@@ -91,20 +92,37 @@ class Encoder:
     counts['tokens'] += len(tokens)
     return out
 
-  def _mark(self, sentences, encode, begins, starts, counts):
-    """Changes `starts` in sentences that the segmenter cuts or where a lexicon matches. encode:
-    (numbers of sentences) -> Encodings. begins: the offset of each sentence's first token."""
-    if not (self.segmenter or self.lexicons):
-      return
+  def _in_context(self, documents: Sequence[Sequence[str]]) -> list[Encoding]:
+    """The Encodings of all sentences, each encoded as the part of its document that it is."""
+    texts = [self.text_of(document) for document in documents]
+    out = []
+    for encoding, text, document in zip(
+      self.tokenizer.encode_batch(texts), texts, documents, strict=True
+    ):
+      out += _by_sentence(encoding, text, document)
+    return out
+
+  def _mark(
+    self,
+    sentences: Sequence[str],
+    encodings: Sequence[Encoding] | None,
+    begins: np.ndarray,
+    starts: np.ndarray,
+    counts: Counter,
+  ) -> None:
+    """Changes `starts` in sentences that the segmenter cuts or where a lexicon matches. encodings:
+    of all sentences, if they are there. begins: the offset of each sentence's first token."""
     marked = []  # (number of the sentence, where its words begin or None, matches of each lexicon)
     for number, sentence in enumerate(sentences):
       boundaries = self.segmenter.boundaries(sentence) if self.segmenter else None
       matches = [lexicon.matches(sentence) for *_, lexicon in self.lexicons]
       if boundaries is not None or any(matches):
         marked.append((number, boundaries, matches))
-    # Offsets cost more than ids, so only these sentences are encoded with them.
-    encodings = encode([number for number, *_ in marked])
-    for (number, boundaries, matches), encoding in zip(marked, encodings, strict=True):
+    if encodings is None:  # offsets cost more than ids, so only these sentences are encoded so
+      chosen = self.tokenizer.encode_batch([sentences[number] for number, *_ in marked])
+    else:
+      chosen = [encodings[number] for number, *_ in marked]
+    for (number, boundaries, matches), encoding in zip(marked, chosen, strict=True):
       at, flags = encoding.offsets, starts[begins[number] : begins[number + 1]]
       words = flags > 0
       if boundaries is not None and len(words):
@@ -114,32 +132,41 @@ class Encoder:
         counts[f'{name}_matched'] += _join(flags, bit, spans, at, words)
 
 
-def _by_text(text, encoding):
+def _joined(arrays: Sequence[np.ndarray], kind: DTypeLike) -> np.ndarray:
+  """The arrays one after the other; an empty one of this kind if there is none."""
+  return np.concatenate([*arrays, np.zeros(0, kind)])
+
+
+def _by_text(text: str, encoding: Encoding) -> np.ndarray:
   """[n] bool: does a word begin there by the text? A piece of bytes may be part of a character."""
   bounds = np.zeros(len(text) + 1, bool)
-  found = list(_BETWEEN_WORDS.finditer(text))
-  bounds[np.fromiter((match.end() for match in found), int)] = True
-  bounds[np.fromiter((match.start() for match in found if match.lastindex), int)] = True
+  for match in _BETWEEN_WORDS.finditer(text):
+    bounds[match.end()] = True
+    if match.lastindex:  # a character that is a word
+      bounds[match.start()] = True
   at, end = encoding.offsets.T
   moved = np.diff(at, prepend=-1) > 0
   moved[1:] |= ((at == end) & ~encoding.word_starts)[:-1]  # not behind a blank that is of the word
   return bounds[at] & moved & (at < end)
 
 
-def _by_sentence(encoding, text, sentences):
+def _by_sentence(encoding: Encoding, text: str, sentences: Sequence[str]) -> Iterator[Encoding]:
   """Cuts the Encoding of a text into Encodings of its sentences, with offsets in the sentence."""
-  encoding = encoding._replace(word_starts=encoding.word_starts | _by_text(text, encoding))
+  word_starts = encoding.word_starts | _by_text(text, encoding)
   begins, at = [], 0
   for sentence in sentences:
     begins.append(text.index(sentence, at))
     at = begins[-1] + len(sentence)
   cuts = encoding.offsets[:, 1].searchsorted(begins[1:], side='right')
-  for begin, ids, spans, starts in zip(begins, *(np.split(part, cuts) for part in encoding)):
+  all_ids, all_offsets = np.split(encoding.ids, cuts), np.split(encoding.offsets, cuts)
+  for begin, ids, spans, starts in zip(begins, all_ids, all_offsets, np.split(word_starts, cuts)):
     starts[:1] = True
     yield Encoding(ids, np.maximum(spans - begin, 0), starts)
 
 
-def _join(flags, bit, spans, at, words):
+def _join(
+  flags: np.ndarray, bit: int, spans: Sequence[tuple[int, int]], at: np.ndarray, words: np.ndarray
+) -> int:
   """Joins each span (start, end) in characters that begins and ends with words into one unit.
   Returns how many it joined. flags: [n] uint8, changed; bit: PHRASE or ENTITY; at: [n, 2] span of
   each token in characters; words: [n] bool, whether a word begins there."""

@@ -10,40 +10,21 @@ another row. Nothing marks the seam, and the carry is not reset.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-import grain
 import jax
 import numpy as np
 from ml_collections import ConfigDict
 
 from bert_jax import hosts, sharding
 from bert_jax.errors import InputError
-from bert_jax.metrics import Level
-from bert_jax.rows.block_rows import BlockRows, Order
 from bert_jax.rows.language_mixture import Mixture
+from bert_jax.rows.order import endless
+from bert_jax.rows.source import Arrays, Source
 
 if TYPE_CHECKING:
   from bert_jax.objectives.base import Objective
   from bert_jax.tokenizers import Tokenizer
-
-Arrays = dict[str, np.ndarray]
-
-
-class Source(Protocol):
-  """Random access to rows of one shape, {name: array}: the form of all data before batching.
-  An evaluation scores the answers of a tasks.labelled.Scored; of others it reports the terms only.
-  A source may have `scales`, {metric: (term, factor)}: metrics that are a term times a number;
-  `levels`, functions of a batch that give its own baselines, {metric: Mean}, by which a run counts
-  `part`, the baselines of what it evaluates; `cuts`: how often its rows hold the text, if more than
-  once; and `gather`, to read several rows at once."""
-
-  fingerprint: str  # changes when the rows do
-  baselines: dict[str, Level]  # {metric: its value without reading the input}
-
-  def __len__(self) -> int: ...
-
-  def __getitem__(self, i: int) -> Arrays: ...
 
 
 class Batches:
@@ -76,8 +57,6 @@ class Batches:
     self.order = range(len(source)) if seed is None or lanes else endless(source, seed, size)
     indices: Any = sharding.addressable_devices_indices_map((size,)).values()
     self.local = sorted({i for (part,) in indices for i in range(size)[part]})
-    if lanes and isinstance(source, BlockRows):
-      source.most_open = max(source.most_open, 2 * len(self.local))
 
   def __len__(self) -> int:
     """The number of batches in one pass (the last one may be partly empty)."""
@@ -119,25 +98,19 @@ class Batches:
     out = {name: np.zeros(shape, self.spec[name].dtype) for name, shape in shapes.items()}
     chosen = {k: number for k, number in enumerate(numbers) if number is not None}
     if chosen:
-      rows = self._gather([*chosen.values()])
+      rows = self._checked([*chosen.values()])
       for name in out:
         out[name][[*chosen]] = rows[name]
     return out
 
-  def _gather(self, numbers: Sequence[int]) -> Arrays:
-    """{name: [R, ...]} of the rows with these numbers, checked."""
-    if gather := getattr(self.source, 'gather', None):
-      return self._checked(numbers, gather(numbers))
-    rows = [self.source[i] for i in numbers]
-    names = self.spec.keys() & rows[0].keys()
-    return self._checked(numbers, {name: np.stack([row[name] for row in rows]) for name in names})
-
   def check(self) -> None:
     """InputError if the first row is not what the objective expects."""
-    self._gather([0])
+    self._checked([0])
 
-  def _checked(self, numbers: Sequence[int], rows: Arrays) -> Arrays:
-    """Returns the rows; InputError if an array is missing, has another form or is out of bounds."""
+  def _checked(self, numbers: Sequence[int]) -> Arrays:
+    """The rows with these numbers; InputError if an array is missing, has another form or is out of
+    bounds."""
+    rows = self.source.gather(numbers)
     for name, spec in self.spec.items():
       array = rows.get(name)
       if array is None or array.shape[1:] != spec.shape[1:] or array.dtype != spec.dtype:
@@ -190,21 +163,3 @@ def batches_of(
     lanes=bool(objective.eval_carry(rows) if seed is None else objective.carry(rows)),
     position=position,
   )
-
-
-def endless(source: Source, seed: int, batch_size: int = 1, first: int = 0) -> Any:
-  """Row numbers of a source in endless passes, each in another order, as a sequence from `first`
-  on. The parts of a Mixture are mixed by their weights. batch_size: see block_rows.Order."""
-  if isinstance(source, BlockRows) and source.blocks.units > 1:
-    return Order(source, seed, batch_size, first)
-  if not isinstance(source, Mixture):
-    return grain.MapDataset.source(range(first, first + len(source))).seed(seed).shuffle().repeat()
-  seeds = np.random.SeedSequence(seed).generate_state(len(source.parts))
-  begins, parts = [0, *source.ends[:-1].tolist()], []
-  for (name, part), own, begin in zip(source.parts.items(), seeds, begins, strict=True):
-    rows = max(1, round(batch_size * source.weights[name]))  # of a batch
-    order = endless(part, int(own), rows, begin)
-    if isinstance(order, Order):
-      order = grain.MapDataset.source(order)  # pyrefly: ignore[bad-argument-type] (it is one)
-    parts.append(order)
-  return grain.MapDataset.mix(parts, [source.weights[name] for name in source.parts])

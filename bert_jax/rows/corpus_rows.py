@@ -1,188 +1,154 @@
-"""Rows of a tokenized corpus: planned once as ranges of tokens, so row i is a function of i alone.
+"""The rows of a corpus, in memory or on the disk.
 
-An example is [CLS] A [SEP] or [CLS] A [SEP] B [SEP]. The kind of rows says how A and B are chosen:
+A text comes in units (corpus/tokenized.py, corpus/store.py): one, if it is in memory or small, or
+many chunks of a large prepared corpus. Each unit is planned by itself (plans.py), when a batch
+first needs it.
 
-  nsp     next-sentence pairs (Devlin et al. 2018): label 1 where B is from another document
-  sop     sentence-order pairs (ALBERT, Lan et al. 2019): label 1 where the two are swapped
-  full    consecutive tokens of a document, as many as the row holds (the last one: the rest)
-  single  whole sentences of a document, as many as the row holds
-  lm      stretches of a document, each beginning with the last token of the previous stretch, so
-          that every token is predicted once from the tokens before it. [CLS] stands at the
-          beginning of the document only, and [SEP] at its end only
-
-No example crosses a document. A row holds one example, or several packed ones, each with its
-segment id and with positions from 0; attention never crosses segments.
-
-A plan is [examples, 5] int64: first token and end of A, of B (0, 0: none), label (-1: none).
+In several units a row is known by its place, cut * units + unit, and its number there. How many
+rows each unit has must be known from the beginning: for the kinds `full` and `lm` it follows from
+the lengths of the documents; for others, and where rows are packed, it is estimated from units that
+are counted. A unit that then has more rows leaves some out, and one that has fewer gives some
+twice.
 """
 
-import functools
 import itertools
+from collections import OrderedDict
 from collections.abc import Sequence
+from concurrent import futures
 
 import numpy as np
 
-from bert_jax.corpus.tokenized import Corpus, digest_of
-from bert_jax.errors import InputError
-from bert_jax.rows.packing import pack
-from bert_jax.rows.row_arrays import build_rows, spread
-from bert_jax.rows.sentence_pairs import PAIRS, further_labels, plan_pairs
+from bert_jax.corpus.store import Chunks
+from bert_jax.corpus.tokenized import Corpus, digest_of, offsets, spaced
+from bert_jax.rows.plans import OF_TEXT, ROWS_OF_LENGTHS, Cutting, PlannedRows
+from bert_jax.rows.row_arrays import build_rows
+from bert_jax.rows.source import Arrays, Source
 from bert_jax.tokenizers import Tokenizer
 
-# The names of Rows.totals, but for further labels: counts of the plan, and of its text.
-OF_EXAMPLES = 'examples', 'tokens', 'cut_tokens', 'labelled', 'ones'
-OF_TEXT = 'text_tokens', 'documents', 'alone', 'characters', 'bytes'
-Examples = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, list]  # see Rows.examples
-Plan = tuple[np.ndarray, np.ndarray]  # [examples, 5], marks [examples, 2] (see build_rows)
+SAMPLED = 16  # units whose rows are counted
+POOL = futures.ThreadPoolExecutor(8, 'rows')  # which plans units; their shards may be copied first
 
 
-class Rows:
-  """Random access to the rows of one corpus, {name: array} as in build_rows, with `language`, its
-  number. kind: one of KINDS. short_seq_prob, seed: for pairs, see plan_pairs. dupe_factor: how many
-  times the corpus is cut into pairs, differently each time; other kinds are cut once.
-  examples_per_row: the most in one row. row_at [R + 1]: row r holds examples from row_at[r] on."""
+class Rows(Source):
+  """Random access to the rows of a text, {name: array} as in build_rows, with `language`, its
+  number. rows_of: [units] the rows of each in one cut. totals: as of PlannedRows, estimated if
+  there are several units. missed: the expected share of rows of a pass that are left out or given
+  twice."""
 
   def __init__(
     self,
-    corpus: Corpus,
+    text: Corpus | Chunks,
     tokenizer: Tokenizer,
+    cutting: Cutting,
     *,
-    kind: str,
-    seq_length: int,
-    seed: int | Sequence[int] = 0,
-    short_seq_prob: float = 0.0,
-    dupe_factor: int = 1,
-    examples_per_row: int = 1,
+    seed: int | Sequence[int] = (0,),
     language: int = 0,
   ):
-    self.corpus, self.tokenizer, self.seq_length = corpus, tokenizer, seq_length
-    self.sample = corpus  # a Corpus that is like the text: here all of it
-    self.language, self.examples_per_row = np.int32(language), examples_per_row
-    self.baselines, self.levels, self.scales, self.cut_tokens = {}, [], {}, 0
-    pair = PAIRS.get(kind)
-    self.cuts = dupe_factor if pair else 1
-    if pair:
-      if corpus.number_of_documents < (least := pair.documents):
-        raise InputError(f'{kind} pairs need at least {least} documents, between blank lines.')
-      each = corpus, seq_length - 3, pair, short_seq_prob, np.random.default_rng(seed)
-      plans, cut = zip(*(plan_pairs(*each) for _ in range(self.cuts)), strict=True)
-      self.plan, self.cut_tokens = np.concatenate(plans), sum(cut)
-      self.marks = np.ones((len(self.plan), 2), bool)
+    super().__init__()
+    self.text, self.tokenizer, self.cutting, self.language = text, tokenizer, cutting, language
+    self.seed = tuple(map(int, np.atleast_1d(seed)))
+    self.window, self.cuts = text.window, cutting.cuts
+    self._planned = OrderedDict()  # {place: future PlannedRows}, of which the last ones stay
+    if isinstance(text, Corpus) or text.units == 1:
+      planned = self.planned(0)
+      self.rows_of, self.totals, self.missed = np.array([len(planned)]), planned.totals, 0.0
+      self.fingerprint = planned.fingerprint
     else:
-      self.plan, self.marks = PLANS[kind](corpus, seq_length)
-    self.further_labels, self.row_at = further_labels(pair), np.arange(len(self.plan) + 1)
-    if packed := examples_per_row > 1:
-      order, self.row_at = pack(self.lengths(), seq_length, examples_per_row)
-      self.plan, self.marks = self.plan[order], self.marks[order]
-    facts = self.plan, self.row_at if packed else 0, seq_length
-    arrays = (np.asarray(x, np.int64).tobytes() for x in facts)
-    self.fingerprint = digest_of([corpus.fingerprint, *arrays])
+      self.rows_of, self.totals, self.missed = self._count(text)
+      facts = repr((text.fingerprint, cutting, self.seed))
+      self.fingerprint = digest_of([facts, self.rows_of.tobytes()])
+    self.row_at = offsets(self.rows_of)  # [units + 1] in one cut
 
-  def lengths(self) -> np.ndarray:
-    """[examples] the length of each example in tokens, [CLS] and [SEP] included."""
-    sizes = self.plan[:, 1] - self.plan[:, 0] + self.plan[:, 3] - self.plan[:, 2]
-    return sizes + self.marks.sum(axis=1) + (self.plan[:, 3] > self.plan[:, 2])
+  @property
+  def units(self) -> int:
+    return self.text.units
 
-  @functools.cached_property
-  def totals(self) -> dict[str, int]:
-    """Counts of the plan and of its text. tokens: in examples, [CLS] and [SEP] included; alone:
-    documents of one sentence; labelled, ones: examples with a label, and with label 1; label_2, ..:
-    examples with each further label of the kind of pairs."""
-    label, sentences = self.plan[:, 4], np.diff(self.corpus.documents)
-    labelled, ones, alone = label >= 0, label == 1, sentences == 1
-    examples = len(label), self.lengths().sum(), self.cut_tokens, labelled.sum(), ones.sum()
-    sizes = () if self.corpus.sizes is None else self.corpus.sizes.sum(axis=0)
-    text = len(self.corpus), len(sentences), alone.sum(), *sizes
-    out = dict(zip(OF_EXAMPLES + OF_TEXT, examples + text))
-    out |= {name: (label == int(name[6:])).sum() for name in self.further_labels}
-    return {name: int(value) for name, value in out.items()}
+  @property
+  def sample(self) -> Corpus:
+    """A Corpus like the whole text: all of it, or the unit in the middle."""
+    return self.text.unit(self.units // 2)
 
   @property
   def fill(self) -> float:
     """Share of all positions that hold a token."""
-    return self.totals['tokens'] / max(1, len(self) * self.seq_length)
+    return self.totals['tokens'] / max(1, len(self) * self.cutting.seq_length)
 
   def __len__(self) -> int:
-    return len(self.row_at) - 1
+    return int(self.row_at[-1]) * (self.cuts if self.units > 1 else 1)
 
-  def __getitem__(self, i: int) -> dict[str, np.ndarray]:
-    return {name: array[0] for name, array in self.gather([i]).items()}
+  def gather(self, numbers: Sequence[int] | np.ndarray) -> Arrays:
+    cut, within = np.divmod(np.asarray(numbers, np.int64), self.row_at[-1])
+    unit = self.row_at.searchsorted(within, side='right') - 1
+    places, within = cut * self.units + unit, within - self.row_at[unit]
+    order = np.argsort(places, kind='stable')
+    of_places = np.split(order, np.flatnonzero(np.diff(places[order])) + 1)
+    for chosen in of_places:
+      self.expect(int(places[chosen[0]]))
+    parts = []
+    for chosen in of_places:
+      planned = self.planned(int(places[chosen[0]]))
+      parts.append(planned.examples(within[chosen] % len(planned)))
+    while len(self._planned) > 2 * max(self.window, len(of_places)):
+      self._planned.popitem(last=False)
+    back = np.argsort(order)
+    return {name: array[back] for name, array in self._built(parts).items()}
 
-  def gather(self, numbers: Sequence[int] | np.ndarray) -> dict[str, np.ndarray]:
-    """{name: [R, ...]} of the rows with these numbers."""
-    return self.build([self.examples(numbers)])
+  def _built(self, parts) -> Arrays:
+    """The arrays of rows. parts: results of PlannedRows.examples."""
+    held = np.concatenate([of_part for of_part, _ in parts])
+    all_examples = zip(*(examples for _, examples in parts), strict=True)
+    sizes, labels, marks, tokens, starts = map(np.concatenate, all_examples)
+    out = build_rows(
+      self.tokenizer,
+      np.repeat(np.arange(len(held)), held),
+      sizes,
+      tokens,
+      starts,
+      seq_length=self.cutting.seq_length,
+      rows=len(held),
+      slots=self.cutting.examples_per_row,
+      labels=labels,
+      marks=marks,
+    )
+    return out | {'language': np.full(len(held), self.language, np.int32)}
 
-  def examples(self, numbers: Sequence[int] | np.ndarray) -> Examples:
-    """The E examples in R rows: (examples in each row [R], token counts of A and B [E, 2], labels
-    [E], marks [E, 2], their texts one after the other)."""
-    numbers = np.asarray(numbers)
-    held = self.row_at[numbers + 1] - self.row_at[numbers]
-    chosen = spread(self.row_at[numbers], held)
-    ranges = self.plan[chosen, :4].reshape(-1, 2)
-    texts = [self.corpus.piece(start, end) for start, end in ranges.tolist() if start < end]
-    sizes = np.diff(ranges).reshape(-1, 2)
-    return held, sizes, self.plan[chosen, 4], self.marks[chosen], texts
+  def expect(self, place: int) -> None:
+    """Begins to plan the rows of a place, in a thread."""
+    if place in self._planned:
+      self._planned.move_to_end(place)
+    else:
+      self._planned[place] = POOL.submit(self._plan, place)
 
-  def build(self, parts: Sequence[Examples]) -> dict[str, np.ndarray]:
-    """{name: [R, ...]} of rows from results of `examples`, of this or of similar Rows."""
-    *arrays, texts = zip(*parts, strict=True)
-    held, sizes, labels, marks = map(np.concatenate, arrays)
-    tokens, units = map(np.concatenate, zip(*itertools.chain(*texts), strict=True))
-    examples = np.repeat(np.arange(len(held)), held), sizes, tokens, units
-    shape = {'rows': len(held), 'slots': self.examples_per_row, 'seq_length': self.seq_length}
-    out = build_rows(self.tokenizer, *examples, **shape, labels=labels, marks=marks)
-    return out | {'language': np.full(len(held), self.language)}
+  def planned(self, place: int) -> PlannedRows:
+    """The PlannedRows of a place; if it has none, those of the next one that has some."""
+    self.expect(place)
+    return self._planned[place].result()
 
+  def _plan(self, place: int) -> PlannedRows:
+    if self.units == 1:
+      return PlannedRows(self.text.unit(0), self.cutting, self.cuts, self.seed)
+    for number in itertools.count(place):
+      corpus = self.text.unit(number % self.units)
+      if corpus.number_of_documents >= self.cutting.documents:
+        return PlannedRows(corpus, self.cutting, 1, (*self.seed, number))
+    raise AssertionError
 
-def plan_full(corpus: Corpus, seq_length: int) -> Plan:
-  """Plans stretches that fill a row, the last one of a document shorter."""
-  room = seq_length - 2
-  begin, end = corpus.document_at[:-1], corpus.document_at[1:]
-  which, number = _stretches(-(-(end - begin) // room))
-  start = begin[which] + room * number
-  return _without_second(start, np.minimum(start + room, end[which]))
-
-
-def plan_single(corpus: Corpus, seq_length: int) -> Plan:
-  """Plans whole sentences, as many as fit; one longer than a row goes on in the next."""
-  room = seq_length - 2
-  at, ends = corpus.sentences, corpus.document_at[1:]
-  document, start = np.arange(len(ends)), corpus.document_at[:-1]
-  ranges = []
-  while len(document):
-    whole = at[at.searchsorted(start + room, side='right') - 1]
-    end = np.minimum(np.where(whole > start, whole, start + room), ends[document])
-    ranges.append((document, start, end))
-    more = end < ends[document]
-    document, start = document[more], end[more]
-  document, start, end = (np.concatenate(x) for x in zip(*ranges, strict=True))
-  order = np.argsort(document, kind='stable')
-  return _without_second(start[order], end[order])
-
-
-def plan_lm(corpus: Corpus, seq_length: int) -> Plan:
-  """Plans stretches of seq_length tokens of [CLS] document [SEP], which overlap by one token."""
-  begin, size = corpus.document_at[:-1], np.diff(corpus.document_at)
-  step = seq_length - 1
-  which, number = _stretches(-(-(size + 1) // step))
-  at = step * number
-  marks = np.stack([at == 0, at + seq_length >= size[which] + 2], axis=1)
-  start, end = np.maximum(at - 1, 0), np.minimum(at + step, size[which])
-  return _without_second(begin[which] + start, begin[which] + end)[0], marks
-
-
-def _stretches(of_each):
-  """The document of each stretch, and its number there. of_each: [D] stretches of each document."""
-  return np.repeat(np.arange(len(of_each)), of_each), spread(np.zeros_like(of_each), of_each)
-
-
-def _without_second(start, end):
-  """The Plan for examples of [CLS] A [SEP], without a label."""
-  none = np.zeros_like(start)
-  plan = np.stack([start, end, none, none, none - 1], axis=1)
-  return plan, np.ones((len(plan), 2), bool)
-
-
-# {kind of rows without pairs: (corpus, seq_length) -> Plan}.
-PLANS = {'full': plan_full, 'single': plan_single, 'lm': plan_lm}
-KINDS = (*PAIRS, *PLANS)
+  def _count(self, text: Chunks) -> tuple[np.ndarray, dict[str, int], float]:
+    """(rows_of, totals, missed) of several units."""
+    places = spaced(self.units * self.cuts, SAMPLED)
+    counted = [self.planned(int(place)) for place in places]
+    rows = np.array([len(planned) for planned in counted])
+    scale = len(text) / sum(len(planned.corpus) for planned in counted)
+    totals = {}
+    for name in counted[0].totals:
+      total = sum(planned.totals[name] for planned in counted) * scale
+      totals[name] = round(total * (1 if name in OF_TEXT else self.cuts))
+    rows_of_lengths = ROWS_OF_LENGTHS.get(self.cutting.kind)
+    if rows_of_lengths and self.cutting.examples_per_row == 1 and text.has_lengths:
+      rows_of = text.counted(lambda tokens: rows_of_lengths(tokens, self.cutting.seq_length))
+      return rows_of, totals, 0.0
+    about = np.stack(list(text.sums.values()), axis=1)
+    slopes = np.linalg.lstsq(about[places % self.units], rows, rcond=None)[0]
+    rows_of = np.maximum(1, np.rint(about @ slopes)).astype(np.int64)
+    off = np.abs(rows_of[places % self.units] - rows).sum()
+    return rows_of, totals, float(off / 2 / max(1, rows.sum()))

@@ -14,15 +14,13 @@ import numpy as np
 
 from bert_jax.corpus.tokenized import digest_of
 from bert_jax.errors import InputError
-from bert_jax.metrics import Level
 from bert_jax.rows.packing import pack
 from bert_jax.rows.row_arrays import build_row
+from bert_jax.rows.source import Arrays, Source
 from bert_jax.tokenizers import Tokenizer
 
-Arrays = dict[str, np.ndarray]
 
-
-class Examples:
+class Examples(Source):
   """Random access to the rows of E examples, {name: array} of T tokens and at most N examples.
 
   texts: one or two id arrays of each, without special tokens, short enough for a row.
@@ -60,10 +58,10 @@ class Examples:
     digest: str = '',
     ends: bool | tuple[bool, bool] = True,
   ):
+    super().__init__()
     self.tokenizer, self.texts, self.seq_length, self.slots = tokenizer, texts, seq_length, slots
     self.per_example, self.positions = per_example or {}, positions or {}
     self.per_token, self.items, self.ends = per_token or {}, items, ends
-    self.baselines: dict[str, Level] = {}
     self.prior: tuple[float, ...] = ()
     if lengths is None:
       cls, sep = np.broadcast_to(ends, 2).astype(int)

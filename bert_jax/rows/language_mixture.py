@@ -1,26 +1,23 @@
 """Mixes the rows of several languages into one source, each language with its share."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from bert_jax.corpus.tokenized import digest_of
-
-if TYPE_CHECKING:
-  from bert_jax.rows.block_rows import BlockRows
-  from bert_jax.rows.corpus_rows import Rows
+from bert_jax.rows.source import Arrays, Source
 
 
-class Mixture:
+class Mixture(Source):
   """Joins {language: source} one after the other; shuffled batches mix them by their weights,
   which are shares of the rows and together 1."""
 
-  def __init__(self, parts: Mapping[str, 'Rows | BlockRows'], weights: Mapping[str, float]):
+  def __init__(self, parts: Mapping[str, Any], weights: Mapping[str, float]):
+    super().__init__()
     self.parts, self.weights = parts, weights
     self.ends = np.cumsum([len(part) for part in parts.values()])
-    self.baselines, self.levels, self.scales = {}, [], {}
-    self.cuts = getattr(next(iter(parts.values())), 'cuts', 1)
+    self.cuts = next(iter(parts.values())).cuts
     facts = [(name, part.fingerprint, weights[name]) for name, part in parts.items()]
     self.fingerprint = digest_of([repr(facts)])
 
@@ -33,12 +30,7 @@ class Mixture:
     name = list(self.parts)[k]
     return name, i - int(self.ends[k]) + len(self.parts[name])
 
-  def __getitem__(self, i: int) -> dict[str, np.ndarray]:
-    name, number = self.at(i)
-    return self.parts[name][number]
-
-  def gather(self, numbers: Sequence[int]) -> dict[str, np.ndarray]:
-    """{name: [R, ...]} of the rows with these numbers."""
+  def gather(self, numbers: Sequence[int]) -> Arrays:
     places, out = [self.at(i) for i in numbers], {}
     for language in dict.fromkeys(name for name, _ in places):
       chosen = [k for k, (name, _) in enumerate(places) if name == language]

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from bert_jax.corpus.tokenized import spread
 from bert_jax.tokenizers import Tokenizer
 
 # The arrays with a value for each token that an encoder takes, in the order of its arguments (see
@@ -93,9 +94,3 @@ def build_rows(
     out['labels'] = in_slots(np.maximum(labels, 0), np.int32)
     out['weights'] = in_slots(labels >= 0, np.float32)
   return out
-
-
-def spread(begins: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-  """Concatenated ranges: sizes[0] numbers from begins[0] on, sizes[1] from begins[1] on, .."""
-  sizes = np.asarray(sizes, np.int64)
-  return np.repeat(begins - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())

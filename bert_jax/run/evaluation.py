@@ -87,7 +87,7 @@ def one_pass(
     totals |= derived_metrics(totals)
     del totals['tokens']
   result = metrics.values(totals, levels(batches, count))
-  for name, (term, factor) in getattr(source, 'scales', {}).items():
+  for name, (term, factor) in source.scales.items():
     if term in result:
       result[name] = result[term] * factor
   if alike and all(x.total == x.weight >= LEAST - 1 for x in alike):
@@ -137,7 +137,7 @@ def count_part(batches: Batches, count: int) -> None:
   """Counts the baselines of the rows that `count` batches hold, which are the same at each step."""
   source: Any = batches.source
   numbers = batches.part(count)
-  if not hasattr(source, 'levels') or len(numbers) == len(batches):
+  if not source.levels or len(numbers) == len(batches):
     return
   totals = {}
   for number in numbers:
@@ -156,7 +156,7 @@ def levels(batches: Batches, count: int) -> dict[str, metrics.Level]:
   """The baselines of the rows that one_pass reads, as far as they were counted."""
   source: Any = batches.source
   if len(batches.part(count)) < len(batches):
-    return {**source.baselines, **getattr(source, 'part', {})}
+    return {**source.baselines, **source.part}
   return dict(source.baselines)
 
 

@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
 from bert_jax import files, sharding
-from bert_jax.corpus import prepared
+from bert_jax.corpus import store
 from bert_jax.errors import InputError, log
 from bert_jax.files import Path
 from bert_jax.metrics import LossLevel
@@ -59,7 +59,7 @@ class Inputs:
   def passes(self, rows: int) -> float:
     """How often so many rows read the training text; rows of pairs are made of it several times."""
     source = self.batches.source
-    return rows / len(source) * getattr(source, 'cuts', 1)
+    return rows / len(source) * source.cuts
 
   @property
   def identity(self) -> dict[str, str]:
@@ -151,7 +151,7 @@ def check_place(config: ConfigDict, workdir: Path) -> None:
     spec = config.data[split]
     for _, part in parts(spec) if '{' not in spec else ():
       folder = os.path.abspath(os.path.expanduser(part)) + os.sep
-      if not part or not here.startswith(folder) or prepared.is_prepared(part):
+      if not part or not here.startswith(folder) or store.is_prepared(part):
         continue
       if not any(name[0] in '._' for name in here.removeprefix(folder).split(os.sep)):
         raise InputError(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
   from ml_collections import ConfigDict
 
   from bert_jax.objectives.base import Objective
-  from bert_jax.rows.batches import Source
+  from bert_jax.rows.source import Source
   from bert_jax.tasks.ask import Ask
   from bert_jax.tasks.teaching import Lesson, Teacher
   from bert_jax.tokenizers import Tokenizer

@@ -13,7 +13,7 @@ from bench import peers
 
 from bert_jax import config as config_lib
 from bert_jax import hosts, sharding, train
-from bert_jax.corpus import prepared
+from bert_jax.corpus import store
 from bert_jax.errors import InputError
 from bert_jax.rows.batches import Batches
 from bert_jax.tasks import TASKS
@@ -92,7 +92,6 @@ def loading_once(settings):
   """What `loading` measures in this process. Of the corpus little more than the blocks that are
   mixed stays in memory, however small it is."""
   hosts.join()
-  prepared.CACHE_TOKENS = 10_000_000
   seq_length, rows = settings['seq_length'], settings['batch_size'] * jax.process_count()
   where = sharding.batch_sharding(sharding.make_mesh(-1, 1, 1))
   for name, fields in KINDS.items():
@@ -127,7 +126,7 @@ def loading_once(settings):
 
 def _config(corpus, seq_length, rows, size, fields):
   """The config of pre-training on a prepared corpus by a kind of rows. fields: KINDS has them."""
-  if not prepared.is_prepared(corpus):
+  if not store.is_prepared(corpus):
     raise InputError(f'--corpus {corpus} is no folder that bert_jax.tools.prepare has written.')
   fields = {'corpus.eval_share': 0.0} | fields | {'data.train': corpus, 'batch_size': rows}
   fields |= {'data.seq_length': seq_length}

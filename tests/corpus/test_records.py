@@ -154,13 +154,6 @@ def test_a_document_is_encoded_as_the_text_that_it_is(tmp_path):
     assert corpus.sizes.tolist() == [[len(x), len(x.encode())] for x in WHOLE]
 
 
-def test_sentences_of_old_runs_are_encoded_one_by_one(tmp_path):
-  tokenizer = next(kinds(tmp_path))[0]
-  some = ['A boat.', 'The end.']
-  (record,) = Encoder(tokenizer, by_sentence=True)([Sentences(some, 'x')], Counter())
-  np.testing.assert_array_equal(record.tokens, np.concatenate(tokenizer.ids_batch(some)))
-
-
 def test_characters_of_scripts_without_blanks_are_words_of_bytes_too(tmp_path):
   """A character of several pieces is one word; so is what stands behind a line end."""
 

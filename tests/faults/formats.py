@@ -22,8 +22,8 @@ from bert_jax import config as config_lib
 from bert_jax import tokenizers
 from bert_jax.convert import config_json, tensor_files
 from bert_jax.convert.families import record
-from bert_jax.corpus import prepared
 from bert_jax.corpus.lexicon import Lexicon
+from bert_jax.corpus.store import Store
 from bert_jax.tasks.choice import reading as choice
 from bert_jax.tasks.classification import reading as classification
 from bert_jax.tasks.coreference import reading as coreference
@@ -191,8 +191,8 @@ def _bundle(rng):
 
 
 def _corpus(folder):
-  loaded = prepared.load(folder, tokenizers.load_folder(folder))
-  return loaded.corpus.unigrams(100).tolist(), {}
+  opened = Store(folder, tokenizers.load_folder(folder))
+  return opened.text(0, 1).unigrams(100).tolist(), {}
 
 
 def _made():

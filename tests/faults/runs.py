@@ -25,7 +25,7 @@ import numpy as np
 
 import bert_jax
 from bert_jax import evaluate, hosts, train
-from bert_jax.corpus import blocks
+from bert_jax.corpus import shards
 from bert_jax.predict import __main__ as predict
 from bert_jax.run import evaluation, setup
 from bert_jax.run.speed import MEASURED
@@ -39,7 +39,7 @@ FORK = multiprocessing.get_context('fork')
 SECONDS = 300  # after which a run counts as stuck, on a busy machine too
 LONGEST = 1500  # characters of a sentence
 LOST_SECONDS = 10  # after which a process of two counts as lost here
-BLOCK = 128, 2  # the least tokens and documents of a block of a prepared corpus
+CHUNK = 128, 2, 0  # the least tokens and documents of a chunk, and of a corpus in chunks
 PROGRAMS = {'train': train, 'evaluate': evaluate, 'predict': predict, 'convert': convert}
 PROGRAMS |= {'prepare': prepare}
 PROGRAMS |= {'report': report, 'sweep': sweep}
@@ -147,7 +147,7 @@ def _program(folder, command, output, there, most, environment):
   if most:
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
   hosts.LOST_SECONDS = LOST_SECONDS
-  blocks.BLOCK_TOKENS, blocks.BLOCK_DOCUMENTS = BLOCK  # else a small corpus is a single one
+  shards.CHUNK_TOKENS, shards.CHUNK_DOCUMENTS, shards.WHOLE = CHUNK  # else it is planned whole
   _tell_phases(there)
   for number, name in enumerate((os.devnull, *output)):
     sys.stdout.flush()

@@ -27,6 +27,7 @@ from bert_jax.objectives.language_model import LanguageModel
 from bert_jax.objectives.mlm_nsp import MlmNsp
 from bert_jax.predict import Model
 from bert_jax.rows.corpus_rows import Rows
+from bert_jax.rows.plans import Cutting
 from bert_jax.rows.row_arrays import TOKENS
 from bert_jax.run import initialization, warm_start
 from bert_jax.tasks import TASKS
@@ -248,7 +249,7 @@ def test_tokens_are_masked_at_a_rate_and_weigh_its_inverse():
 
 
 def test_every_token_is_the_next_one_of_another_once(text, tokenizer):  # noqa: F811
-  source = Rows(text, tokenizer, kind='lm', seq_length=32, examples_per_row=8)
+  source = Rows(text, tokenizer, Cutting('lm', seq_length=32, examples_per_row=8))
   targets, begins, ends = Counter(), 0, 0
   for row in (source[i] for i in range(len(source))):
     ids, segments = row['input_ids'], row['segment_ids']
@@ -263,7 +264,7 @@ def test_every_token_is_the_next_one_of_another_once(text, tokenizer):  # noqa: 
   assert begins == ends == documents == targets.pop(tokenizer.sep_id)
   assert targets == Counter(text.piece(0, len(text))[0].tolist())
   rows = source.gather(range(len(source)))['segment_ids']
-  assert source.lengths().sum() == (rows > 0).sum()
+  assert source.planned(0).lengths().sum() == (rows > 0).sum()
 
 
 def test_every_language_has_a_unigram_line_of_each_loss(tmp_path, tokenizer):  # noqa: F811

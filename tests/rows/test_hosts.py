@@ -12,7 +12,7 @@ from conftest import ROOT
 
 from bert_jax import config as config_lib
 from bert_jax import hosts
-from bert_jax.corpus import blocks
+from bert_jax.corpus import shards
 from bert_jax.errors import InputError
 from bert_jax.text import documents
 from bert_jax.tools.prepare import __main__ as prepare
@@ -23,9 +23,9 @@ KINDS = {
   'packed': ['corpus.rows=full', 'data.examples_per_row=4', 'loss.nsp_weight=0'],
   'nsp': ['corpus.rows=nsp', 'corpus.dupe_factor=2'],
   'mixed': ['corpus.rows=nsp', 'corpus.sampling=0.5', 'data.examples_per_row=2'],
-  'blocks': ['corpus.rows=nsp', 'corpus.dupe_factor=2', 'corpus.window=4'],
+  'chunks': ['corpus.rows=nsp', 'corpus.dupe_factor=2', 'corpus.window=4'],
 }
-FOLDERS = {'mixed': 'two', 'blocks': 'blocks'}
+FOLDERS = {'mixed': 'two', 'chunks': 'chunks'}
 
 
 @pytest.fixture(scope='module')
@@ -39,12 +39,12 @@ def corpora(corpus_file, tmp_path_factory):
   other = folder / 'other.txt'
   other.write_text('\n\n'.join(lines.split('\n\n')[:9]))
   one, two = [('', corpus_file)], [('a', corpus_file), ('b', other)]
-  for name, inputs in (('one', one), ('two', two), ('blocks', one)):
+  for name, inputs in (('one', one), ('two', two), ('chunks', one)):
     files = tuple((k, f) for k, spec in inputs for f in documents.sources(str(spec)))
     with pytest.MonkeyPatch.context() as patch:
-      if name == 'blocks':
-        patch.setattr(blocks, 'BLOCK_TOKENS', 400)
-        patch.setattr(blocks, 'BLOCK_DOCUMENTS', 3)
+      if name == 'chunks':
+        for constant, value in (('CHUNK_TOKENS', 400), ('CHUNK_DOCUMENTS', 3), ('WHOLE', 0)):
+          patch.setattr(shards, constant, value)
       prepare.prepare(Settings(files, str(folder / 'vocab')), folder / name)
   return folder
 

@@ -21,11 +21,14 @@ from bert_jax.objectives.encode import row_spec, slot_spec
 from bert_jax.objectives.mlm_nsp import MlmNsp
 from bert_jax.rows import ahead as ahead_lib
 from bert_jax.rows import batches, sentence_pairs
+from bert_jax.rows import order as order_lib
 from bert_jax.rows.ahead import Ahead
 from bert_jax.rows.corpus_rows import Rows
 from bert_jax.rows.language_mixture import Mixture, shares
 from bert_jax.rows.packing import pack
+from bert_jax.rows.plans import Cutting
 from bert_jax.rows.row_arrays import build_rows
+from bert_jax.rows.source import Source
 from bert_jax.tasks.pretraining import task
 from bert_jax.text.documents import held_out, text_hash
 
@@ -61,6 +64,15 @@ def text(tokenizer):
   return tokenize(documents, tokenizer)
 
 
+def rows_of(text, tokenizer, seed=0, language=0, **cutting):
+  return Rows(text, tokenizer, Cutting(**cutting), seed=seed, language=language)
+
+
+def planned(*args, **settings):
+  """The PlannedRows of a Corpus."""
+  return rows_of(*args, **settings).planned(0)
+
+
 def times_used(text, *spans):
   """How often each token of a text is in some spans [n, 2]."""
   begins, ends = (np.bincount(x, minlength=len(text) + 1) for x in np.concatenate(spans).T)
@@ -69,11 +81,11 @@ def times_used(text, *spans):
 
 def pairs(text, tokenizer, **changes):
   settings = dict(kind='nsp', seq_length=64, short_seq_prob=0.1, dupe_factor=2, seed=(0, 0))
-  return Rows(text, tokenizer, **(settings | changes))
+  return rows_of(text, tokenizer, **(settings | changes))
 
 
 def test_labels_say_where_the_second_half_is_from(text, tokenizer):
-  rows = pairs(text, tokenizer)
+  rows = pairs(text, tokenizer).planned(0)
   assert (np.diff(rows.plan)[:, [0, 2]] > 0).all()  # neither half is empty
   owner = np.searchsorted(text.sentences[text.documents], rows.plan[:, [0, 2]], side='right')
   same = owner[:, 0] == owner[:, 1]
@@ -87,7 +99,7 @@ def test_labels_say_where_the_second_half_is_from(text, tokenizer):
 
 def test_short_rows_and_lengths(text, tokenizer):
   none = pairs(text, tokenizer, short_seq_prob=0.0)
-  size = lambda rows: np.diff(rows.plan[:, :4].reshape(-1, 2, 2))[..., 0].sum(1)
+  size = lambda rows: np.diff(rows.planned(0).plan[:, :4].reshape(-1, 2, 2))[..., 0].sum(1)
   assert size(none).max() == 61
   assert (size(none) < 30).mean() < 0.12  # ends of documents
   # Drawn between 2 and 61 tokens, then filled up to the end of a sentence (10 tokens on average).
@@ -97,14 +109,14 @@ def test_short_rows_and_lengths(text, tokenizer):
 
 def test_without_short_rows_all_text_is_used_or_counted(text, tokenizer):
   """Each token is in an A half or a true B half once, or was cut; none is lost silently."""
-  rows = pairs(text, tokenizer, short_seq_prob=0.0, dupe_factor=1, seq_length=4096)
+  rows = pairs(text, tokenizer, short_seq_prob=0.0, dupe_factor=1, seq_length=4096).planned(0)
   assert rows.cut_tokens == 0
   true_b = rows.plan[rows.plan[:, 4] == 0, 2:4]
   assert (times_used(text, rows.plan[:, :2], true_b) == 1).all()
 
 
 def test_full_rows_cover_every_token_once(text, tokenizer):
-  rows = Rows(text, tokenizer, kind='full', seq_length=32)
+  rows = rows_of(text, tokenizer, kind='full', seq_length=32)
   found = rows.gather(range(len(rows)))
   lengths = found['segment_ids'].sum(axis=1)
   seen = [ids[1 : n - 1] for ids, n in zip(found['input_ids'], lengths)]
@@ -156,12 +168,13 @@ def test_rows_are_padded_with_the_padding_of_the_vocabulary():
   assert {name: array.tolist() for name, array in found.items()} == expected
 
 
-class Numbers:
+class Numbers(Source):
   """A Source whose rows say their number, plus `first`."""
 
-  spec, baselines = row_spec(8, 64) | slot_spec(8, 1, labels=np.int32), {}
+  spec = row_spec(8, 64) | slot_spec(8, 1, labels=np.int32)
 
   def __init__(self, rows, first=0):
+    super().__init__()
     self.rows, self.first, self.fingerprint = rows, first, f'{first}'
 
   def __len__(self):
@@ -242,7 +255,7 @@ def test_the_last_evaluation_batch_is_filled_with_rows_of_weight_zero(text, toke
 
 
 def test_no_rows_is_an_error(tokenizer):
-  empty = Rows(tokenize([], tokenizer), tokenizer, kind='full', seq_length=64)
+  empty = rows_of(tokenize([], tokenizer), tokenizer, kind='full', seq_length=64)
   with pytest.raises(InputError, match='no rows'):
     make_batches(empty, tokenizer)
 
@@ -251,7 +264,7 @@ def test_no_rows_is_an_error(tokenizer):
 
 
 def test_sentence_order_pairs_are_neighbours_half_of_them_swapped(text, tokenizer):
-  rows = Rows(text, tokenizer, kind='sop', seq_length=64, seed=1)
+  rows = planned(text, tokenizer, kind='sop', seq_length=64, seed=1)
   a0, a1, b0, b1, label = rows.plan.T
   first = np.where(label == 1, b0, a0)
   second = np.where(label == 1, a0, b0)
@@ -260,12 +273,12 @@ def test_sentence_order_pairs_are_neighbours_half_of_them_swapped(text, tokenize
   assert (owner[0] == owner[1])[label >= 0].all()
   assert abs(label[label >= 0].mean() - 0.5) < 0.03
   assert (a1 > a0).all() and (b1 > b0)[label >= 0].all()
-  uncut = Rows(text, tokenizer, kind='sop', seq_length=4096)
+  uncut = planned(text, tokenizer, kind='sop', seq_length=4096)
   assert (times_used(text, uncut.plan[:, :2], uncut.plan[:, 2:4]) == 1).all()
 
 
 def test_a_lone_token_has_no_order(tokenizer):
-  rows = Rows(tokenize([['w1'], ['w2 w3']], tokenizer), tokenizer, kind='sop', seq_length=16)
+  rows = rows_of(tokenize([['w1'], ['w2 w3']], tokenizer), tokenizer, kind='sop', seq_length=16)
   assert rows[0]['weights'].tolist() == [0.0] and rows[0]['segment_ids'].sum() == 3
   assert rows[1]['weights'].tolist() == [1.0]
 
@@ -282,14 +295,14 @@ def test_a_third_kind_of_pairs_is_one_entry_and_its_labels_are_counted(
 
   third = sentence_pairs.Pair(('in order', 'swapped', 'other'), 1, draw, 'three orders')
   monkeypatch.setitem(sentence_pairs.PAIRS, 'three', third)
-  rows = Rows(text, tokenizer, kind='three', seq_length=64, seed=3)
+  rows = planned(text, tokenizer, kind='three', seq_length=64, seed=3)
   counts = [int((rows.plan[:, 4] == k).sum()) for k in range(3)]
   totals = rows.totals
   assert totals['ones'] == counts[1] and totals['label_2'] == counts[2] > sum(counts) / 2
   assert totals['labelled'] == sum(counts)
   prior = sentence_pairs.prior([totals, totals], 'three')
   assert prior == (2, pytest.approx(max(counts) / sum(counts)))
-  of_two = Rows(text, tokenizer, kind='sop', seq_length=64, seed=3).totals
+  of_two = rows_of(text, tokenizer, kind='sop', seq_length=64, seed=3).totals
   assert 'label_2' not in of_two
   share = of_two['ones'] / of_two['labelled']
   assert sentence_pairs.prior([of_two], 'sop') == (int(share > 0.5), max(share, 1 - share))
@@ -301,9 +314,10 @@ def test_a_third_kind_of_pairs_is_one_entry_and_its_labels_are_counted(
 @pytest.mark.parametrize('kind', ['nsp', 'sop', 'full', 'single'])
 def test_packed_rows_hold_the_same_examples(text, tokenizer, kind):
   settings, text = dict(kind=kind, seq_length=64, seed=3), text.select(np.arange(300) < 80)
-  loose = Rows(text, tokenizer, **settings)
-  packed = Rows(text, tokenizer, **settings, examples_per_row=5)
-  assert sorted(map(tuple, loose.plan)) == sorted(map(tuple, packed.plan))
+  loose = rows_of(text, tokenizer, **settings)
+  packed = rows_of(text, tokenizer, **settings, examples_per_row=5)
+  plans = [sorted(map(tuple, rows.planned(0).plan)) for rows in (loose, packed)]
+  assert plans[0] == plans[1]
   assert len(packed) <= len(loose)
 
   def examples(rows, most):
@@ -351,11 +365,13 @@ def test_shares_are_m_berts():
 def test_a_mixture_holds_its_shares_and_each_part_is_a_permutation(text, tokenizer):
   at, weights = np.arange(300), {'a': 0.3, 'b': 0.5, 'c': 0.2}
   own = dict(zip('abc', (at < 170, (at >= 170) & (at < 270), at >= 270)))
-  parts = {n: Rows(text.select(k), tokenizer, kind='full', seq_length=64) for n, k in own.items()}
+  parts = {
+    n: rows_of(text.select(k), tokenizer, kind='full', seq_length=64) for n, k in own.items()
+  }
   mixed = Mixture(parts, weights)
   ends = list(itertools.accumulate(map(len, parts.values())))
   assert len(mixed) == ends[-1]
-  order = batches.endless(mixed, 0)
+  order = order_lib.endless(mixed, 0)
   drawn = np.array([order[i] for i in range(4 * len(mixed))])
   for (name, part), end in zip(parts.items(), ends):
     first = end - len(part)
@@ -371,7 +387,7 @@ def test_rows_that_are_made_together_are_those_that_are_made_alone(text, tokeniz
   for kind, packed in itertools.product(('nsp', 'full', 'lm'), (1, 4)):
     settings = dict(kind=kind, seq_length=48, examples_per_row=packed, dupe_factor=3)
     parts = {
-      n: Rows(part, tokenizer, language=k, **settings)
+      n: rows_of(part, tokenizer, language=k, **settings)
       for k, (n, part) in enumerate({'a': text, 'b': text.select(np.arange(300) < 90)}.items())
     }
     mixed, few = Mixture(parts, {'a': 0.5, 'b': 0.5}), len(parts['a'])
@@ -399,7 +415,7 @@ def test_pairs_are_shortened_as_the_reference_does(long_pairs, tokenizer):
   """truncate_seq_pair of create_pretraining_data.py: a token of the longer half, else of the second
   half, until both fit; each from the front or from the back, as a coin says."""
   text, sizes = long_pairs
-  plan = Rows(text, tokenizer, kind='sop', seq_length=35).plan
+  plan = planned(text, tokenizer, kind='sop', seq_length=35).plan
   begins = np.cumsum(sizes) - sizes.ravel()
   front = back = 0
   for a0, a1, b0, b1, label in plan:
@@ -421,7 +437,7 @@ def test_pairs_are_shortened_as_the_reference_does(long_pairs, tokenizer):
 def test_sentences_of_one_token_fill_pairs_exactly(tokenizer):
   """What B may hold is what A leaves: nothing has to be cut, whichever document B is from."""
   text = tokenize([['w1'] * 500 for _ in range(4)], tokenizer)
-  rows = Rows(text, tokenizer, kind='nsp', seq_length=32, seed=2)
+  rows = planned(text, tokenizer, kind='nsp', seq_length=32, seed=2)
   assert rows.cut_tokens == 0
   assert (rows.lengths() == 32).mean() > 0.7  # the others are at the end of a document
 
@@ -430,7 +446,7 @@ def test_pairs_are_split_and_random_halves_begin_anywhere(tokenizer):
   """A row of 29 sentences of a token is split behind any but the last of them; a random B begins
   at any sentence of its document."""
   text = tokenize([['w1'] * 500 for _ in range(200)], tokenizer)
-  plan = Rows(text, tokenizer, kind='nsp', seq_length=32, seed=4).plan
+  plan = planned(text, tokenizer, kind='nsp', seq_length=32, seed=4).plan
   full = plan[plan[:, 0] % 500 < 450]
   sizes = np.bincount(full[:, 1] - full[:, 0], minlength=29)
   assert len(full) > 4000 and sizes[0] == 0 and len(sizes) == 29
@@ -452,10 +468,10 @@ def test_single_rows_take_as_many_sentences_as_fit(text, tokenizer):
         end = sentence_end
         exact += end - start == room
       expected.append((start, end))
-    rows = Rows(text, tokenizer, kind='single', seq_length=room + 2)
+    rows = planned(text, tokenizer, kind='single', seq_length=room + 2)
     assert rows.plan[:, :2].tolist() == [list(map(int, pair)) for pair in expected]
     assert exact > 10
-  short = Rows(text, tokenizer, kind='single', seq_length=8)  # now most sentences are longer
+  short = planned(text, tokenizer, kind='single', seq_length=8)  # now most sentences are longer
   assert (short.plan[1:, 0] == short.plan[:-1, 1]).all() and short.plan[-1, 1] == len(text)
   assert short.lengths().max() == 8
 
@@ -565,7 +581,7 @@ def test_shares_of_languages_are_shares_of_tokens_not_of_rows(short_and_long, to
     changes = f'corpus.sampling={sampling}', f'data.eval={short_and_long}'
     train = sources(tokenizer, short_and_long, *changes)['train']
     expected = size**sampling / (size**sampling).sum()
-    order = batches.endless(train, 0)
+    order = order_lib.endless(train, 0)
     found = train.gather([order[i] for i in range(700)])
     tokens = (found['segment_ids'] > 0).sum(axis=1)
     words = np.where(found['segment_ids'] > 0, found['input_ids'], 0).max(axis=1)
@@ -579,7 +595,7 @@ def test_the_line_of_all_languages_weighs_them_as_they_are_seen(short_and_long, 
   found = sources(tokenizer, short_and_long, 'corpus.sampling=0', 'corpus.eval_share=0.3')
   lines = {split: source.baselines for split, source in found.items()}
   for split, source in found.items():
-    sizes = [len(part.corpus) for part in source.parts.values()]
+    sizes = [len(part.text) for part in source.parts.values()]
     shares = [0.5, 0.5] if split == 'train' else np.array(sizes) / sum(sizes)
     each = [lines[split][f'mlm_{name}'][0] for name in ('short', 'long')]
     assert abs(each[0] - each[1]) > 1
@@ -603,7 +619,7 @@ def test_pairs_follow_the_seed_of_the_run_and_the_language(one_word_each, tokeni
   other = sources(tokenizer, path, *changes, 'eval.seed=1')
   assert zero['eval'].fingerprint == one['eval'].fingerprint != other['eval'].fingerprint
   both = sources(tokenizer, f'a={path},b={path}', *changes)['train'].parts  # the same text twice
-  assert not np.array_equal(both['a'].plan, both['b'].plan)
+  assert not np.array_equal(*(part.planned(0).plan for part in both.values()))
   assert [int(part[0]['language']) for part in both.values()] == [0, 1]
 
 
@@ -612,7 +628,7 @@ def test_pairs_follow_the_seed_of_the_run_and_the_language(one_word_each, tokeni
 
 def test_the_parts_of_a_mixture_have_orders_of_their_own():
   mixed = Mixture({'a': Numbers(64), 'b': Numbers(64, 100)}, {'a': 0.5, 'b': 0.5})
-  order = batches.endless(mixed, 5)
+  order = order_lib.endless(mixed, 5)
   drawn = [int(mixed[order[i]]['labels'][0]) for i in range(128)]
   first, second = ([x % 100 for x in drawn if (x >= 100) == part] for part in (False, True))
   assert sorted(first) == sorted(second) == list(range(64))
@@ -646,9 +662,9 @@ def test_rows_that_are_not_what_the_objective_expects_are_named(tokenizer):
       make_batches(Wrong(8), tokenizer)[0]
 
 
-def test_every_token_of_many_documents_is_counted(text, tokenizer):
-  """They are read in parts of 256 records."""
-  assert len(text.records) == 300
+def test_every_token_of_many_documents_is_counted(text, tokenizer, monkeypatch):
+  """They are counted some at a time."""
+  monkeypatch.setattr(tokenized, 'COUNTED_AT_ONCE', 1000)
   counts = text.unigrams(tokenizer.vocab_size)
   assert (counts == np.bincount(tokens_of(text), minlength=tokenizer.vocab_size)).all()
 
@@ -675,22 +691,18 @@ def test_text_is_tokenized_alike_in_batches_of_any_size(tokenizer, monkeypatch):
   assert [tokenizer.pieces[i] for i in tokens_of(parts)] == words
 
 
-def test_a_document_of_several_records_is_selected_whole():
-  """Three documents in 2, 1 and 3 records of 4 tokens, the last one of 2, in sentences of 2."""
-  stored = [np.arange(begin, min(begin + 4, 22)) for begin in range(0, 22, 4)]
-  read = lambda record: (stored[record], (stored[record] % 2 == 0).astype(np.uint8))
-  sizes = dict(record_tokens=[4, 4, 4, 4, 4, 2], sentence_tokens=[2] * 11)
-  sizes |= dict(document_sentences=[4, 2, 5], records=np.arange(6))
-  made = tokenized.Corpus(read, **sizes, fingerprint='x')
-  assert made.document_at.tolist() == [0, 8, 12, 22]
-  for keep in ((1, 0, 1), (0, 1, 0), (0, 0, 1)):
-    part = made.select(np.array(keep, bool))
-    expected = np.flatnonzero(np.repeat(keep, [8, 4, 10]))
+def test_documents_are_selected_whole(text):
+  for keep in (np.arange(300) % 3 > 0, np.arange(300) == 299, np.zeros(300, bool)):
+    part = text.select(keep)
+    expected = np.flatnonzero(np.repeat(keep, np.diff(text.document_at)))
     tokens, starts = part.piece(0, len(part))
-    assert (tokens == expected).all() and (starts == (tokens % 2 == 0)).all()
-    assert np.diff(part.sentences).tolist() == [2] * (len(part) // 2)
-    assert (part.piece(3, len(part) - 1)[0] == expected[3:-1]).all()
-    assert (part.unigrams(22) == np.isin(np.arange(22), expected)).all()
+    assert (tokens == text.tokens[expected]).all() and (starts == text.starts[expected]).all()
+    ends = part.sentences[part.documents][1:]
+    assert (np.diff(ends, prepend=0) == np.diff(text.document_at)[keep]).all()
+    assert (part.sizes == text.sizes[keep]).all() and (part.hashes == text.hashes[keep]).all()
+    begins, sizes = np.array([3, 0, 7]) % max(1, len(part)), np.array([2, 0, 4]) * (len(part) > 12)
+    found = part.stretches(begins, sizes)[0].tolist()
+    assert found == [x for a, n in zip(begins, sizes) for x in tokens[a : a + n].tolist()]
 
 
 # ---- ahead of the step ---------------------------------------------------------------------------

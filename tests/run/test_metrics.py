@@ -18,6 +18,7 @@ from conftest import ROOT
 from bert_jax import metrics, sharding
 from bert_jax.config import load, timeline_of
 from bert_jax.metrics import Level, LossLevel, Mean
+from bert_jax.rows.source import Source
 from bert_jax.run import metrics_log, progress, session, speed, stopping
 from bert_jax.run.inputs import Inputs
 from bert_jax.run.trackers import TensorBoard
@@ -123,8 +124,8 @@ def test_a_short_run_has_lines_enough_for_a_curve(steps, every, expected):
 
 def logger_of(spec, losses, tally, steps_since=3):
   """(a Logger of a run of 500 steps, what it writes): 40 rows hold the text thrice."""
-  source = type('Rows', (), {'baselines': {'mlm': LossLevel(3.5, 'unigram')}, 'cuts': 3})()
-  source.__class__.__len__ = lambda self: 40
+  source = type('Rows', (Source,), {'cuts': 3, '__len__': lambda self: 40})()
+  source.baselines = {'mlm': LossLevel(3.5, 'unigram')}
   config, written = load(f'configs/{spec}.py:runlocal'), []
   clock = SimpleNamespace(
     read=lambda tokens: SPEED | {'data_wait_process': 2},

@@ -19,7 +19,8 @@ from running import Wide, lines, without_a_model
 
 from bert_jax import config as config_lib
 from bert_jax import errors, hosts, train
-from bert_jax.corpus import blocks
+from bert_jax.corpus import shards
+from bert_jax.corpus.store import Store
 from bert_jax.errors import InputError
 from bert_jax.run import setup, speed
 from bert_jax.text import documents
@@ -90,17 +91,17 @@ def stop_one(process, workdir, step, number=signal.SIGTERM, which=-1):
 
 @pytest.fixture(scope='module')
 def alone(corpus_file, tmp_path_factory):
-  """(config, workdir) of a run of one process on a prepared corpus that is read by block."""
+  """(config, workdir) of a run of one process on a prepared corpus that is read by chunk."""
   folder = tmp_path_factory.mktemp('processes')
   words = sorted(set(corpus_file.read_text().split()))
   pieces = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', *words, '']
   (folder / 'vocab.txt').write_text('\n'.join(pieces))
   files = tuple(('', file) for file in documents.sources(str(corpus_file)))
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(blocks, 'BLOCK_TOKENS', 400)
-    patch.setattr(blocks, 'BLOCK_DOCUMENTS', 3)
-    meta = prepare.prepare(Settings(files, str(folder)), folder / 'D')
-  assert len(blocks.Index(folder / 'D', meta)) > blocks.WHOLE  # read by block
+    for name, value in (('CHUNK_TOKENS', 400), ('CHUNK_DOCUMENTS', 3), ('WHOLE', 0)):
+      patch.setattr(shards, name, value)
+    prepare.prepare(Settings(files, str(folder)), folder / 'D')
+  assert Store(folder / 'D').text(0, 1).units > 8
   often = 'corpus.window=4 log.every=1 checkpoint.every=4 checkpoint.keep_every=4 eval.every=0'
   config = small_pretrain(folder / 'D', often, f'steps={STEPS}')
   with without_a_model(Wide):

@@ -5,7 +5,7 @@ import copy
 import json
 import math
 import time
-from types import MappingProxyType, SimpleNamespace
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,7 @@ from bert_jax import errors, train
 from bert_jax.config import load, timeline_of
 from bert_jax.errors import InputError
 from bert_jax.metrics import Mean
+from bert_jax.rows.source import Source
 from bert_jax.run import evaluation, metrics_log, speed, stopping
 from bert_jax.run.inputs import Inputs
 from bert_jax.step import State
@@ -33,9 +34,7 @@ SCHEDULES = {
 }
 
 
-class Rows:
-  baselines = MappingProxyType({})
-
+class Rows(Source):
   def __len__(self):
     return 37
 

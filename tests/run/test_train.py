@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -38,6 +37,7 @@ from bert_jax import evaluate, hosts, metrics, optim, tokenizers
 from bert_jax.command_line import command_line
 from bert_jax.config import InputError
 from bert_jax.rows.batches import Batches
+from bert_jax.rows.source import Source
 from bert_jax.run import evaluation, initialization, setup, warm_start
 from bert_jax.run.inputs import read_inputs
 from bert_jax.step import Program, State
@@ -183,7 +183,7 @@ class Numbers:
   """Batches that are their numbers."""
 
   lanes = False
-  source, part = SimpleNamespace(baselines={}), Batches.part
+  source, part = Source(), Batches.part
 
   def __len__(self):
     return 10
@@ -262,9 +262,7 @@ def test_an_evaluation_fetches_seldom_and_the_first_process_scores(budget, held,
       return scored
 
   class Sums(Scored):
-    fingerprint, baselines = '', {}
-    scales = {'score_in_kg': ('score', 0.25), 'size_in_kg': ('size', 2.0)}
-    __init__ = lambda self: None
+    fingerprint, __init__ = '', Source.__init__
     answers = lambda self, outputs: [{'gold': 1.0, 'prediction': x} for x in outputs['x'].tolist()]
     scores = lambda self, answers: {'sum': math.fsum(a['prediction'] for a in answers)}
 
@@ -273,6 +271,7 @@ def test_an_evaluation_fetches_seldom_and_the_first_process_scores(budget, held,
     return {'score': metrics.Mean(x[0], jnp.float32(1))}, {'x': x}, carry
 
   scored, get = Sums(), jax.device_get
+  scored.scales = {'score_in_kg': ('score', 0.25), 'size_in_kg': ('size', 2.0)}
   monkeypatch.setattr(jax, 'device_get', lambda tree: fetched.append(len(tree)) or get(tree))
   monkeypatch.setattr(hosts, 'from_first', lambda value: told.append(value) or {'sum': 5.0})
   thirds = np.arange(rows, dtype=np.float32) / np.float32(3)

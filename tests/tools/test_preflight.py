@@ -396,8 +396,8 @@ def test_what_the_compiler_finds_is_in_the_range_of_the_estimate(config, rows, t
 
 def test_passes_are_of_the_text_of_a_prepared_corpus(tmp_path, monkeypatch):
   kept = {'en': {'tokens': 3_000_000}, 'de': {'tokens': 1_096_000}}
-  monkeypatch.setattr(estimate.prepared, 'is_prepared', lambda spec: spec == 'D')
-  monkeypatch.setattr(estimate.prepared, 'read_meta', lambda spec: {'kept': kept})
+  monkeypatch.setattr(estimate.store, 'is_prepared', lambda spec: spec == 'D')
+  monkeypatch.setattr(estimate.store, 'read_meta', lambda spec: {'kept': kept})
   config = c.load('configs/pretrain.py:size=tiny', ['--config.data.train=D'])
   config = estimate.changed(config, {'steps': 500, 'batch_size': 64})
   length = lambda **more: estimate.length_of(estimate.changed(config, more))

@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 from bert_jax.errors import quoted
 from bert_jax.field import Field, affecting, pairs_with_positive_numbers
 from bert_jax.objectives.masking import POLICIES
-from bert_jax.rows.corpus_rows import KINDS
+from bert_jax.rows.plans import KINDS
 from bert_jax.rows.sentence_pairs import PAIRS
 from bert_jax.tasks.ask import TOP_K
 from bert_jax.tasks.pretraining import remarks, task
@@ -24,16 +24,13 @@ CORPUS = affecting({'rows'}, {
     affects={'rows'}),
   'corpus.text_field': Field('text', 'field of a JSONL or TFDS record that holds the text',
     affects={'rows'}),
-  'corpus.encoding': Field('document',
-    'a document is tokenized as one text; sentence: sentence by sentence, as earlier versions did '
-    '(to WordPiece it is the same)', allowed=('document', 'sentence')),
   'corpus.eval_share': Field(0.01, 'documents held out if data.eval is empty', allowed='[0, 1)',
     affects={'rows'}),
-  'corpus.rows': Field('nsp', 'what an example is, see rows/corpus_rows.py', allowed=KINDS,
+  'corpus.rows': Field('nsp', 'what an example is, see rows/plans.py', allowed=KINDS,
     affects={'rows'}),
   'corpus.short_seq_prob': Field(0.1, 'share of pairs with random, lower length', allowed='[0, 1]'),
   'corpus.dupe_factor': Field(5, 'times the corpus is cut into pairs anew', allowed='[1, inf)'),
-  'corpus.window': Field(32, 'blocks of a large prepared corpus whose rows are mixed at a time',
+  'corpus.window': Field(32, 'chunks of a large prepared corpus whose rows are mixed at a time',
     allowed='[1, inf)'),
   'corpus.languages': Field((), 'to use, in order; empty: all that data.train has', allowed=str),
   'corpus.sampling': Field(1.0, 'S: a language is seen in proportion to P(L)^S', allowed='[0, 1]'),

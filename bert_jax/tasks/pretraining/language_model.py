@@ -8,7 +8,6 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from bert_jax import models
-from bert_jax.errors import log
 from bert_jax.field import Field
 from bert_jax.models.positions import POSITIONS
 from bert_jax.objectives import language_model
@@ -155,9 +154,6 @@ def _add_scales(config, source, languages, targets):
   """Adds what turns the main loss into bits per character and byte, but for masked words."""
   term, totals = main_metric(config), [language.rows.totals for language in languages.values()]
   if term == 'mlm':  # it says nothing about a whole text
-    return
-  if any('bytes' not in counted for counted in totals):
-    log.info('no bits per character and byte: the corpus was prepared without counts of them')
     return
   predicted = targets if term == 'lm' else sum(counted['text_tokens'] for counted in totals)
   for name, unit in (('bits_per_character', 'characters'), ('bits_per_byte', 'bytes')):

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from bert_jax.corpus import loading, prepared
-from bert_jax.corpus.tokenized import spaced
+from bert_jax.corpus import loading, store
+from bert_jax.corpus.tokenized import Corpus, spaced
 from bert_jax.rows.language_mixture import Mixture
 from bert_jax.rows.sentence_pairs import PAIRS
 from bert_jax.tasks.remarks import RECORDS, about, about_vocabulary, pieces
@@ -33,7 +33,7 @@ def remarks(config: ConfigDict, tokenizer: Tokenizer, sources: Mapping[str, Any]
   if config.corpus.rows in (*PAIRS, 'single'):
     sampled = []
     for _, spec in files.parts(config.data.train, config.corpus.languages):
-      if spec and not prepared.is_prepared(spec):
+      if spec and not store.is_prepared(spec):
         sampled += sample(loading.documents(config, spec, Counter(), 'train'))
     out += about_lines(sampled, config.corpus.format)
   return out
@@ -70,7 +70,8 @@ def lines(documents: list[list[str]]) -> tuple[float, float]:
   return sentences / max(1, sum(map(len, documents))), goes_on / max(1, pairs)
 
 
-def records(corpus: Any) -> Iterator[np.ndarray]:
-  """The piece ids of some records of a corpus."""
-  for i in spaced(len(corpus.records), RECORDS):
-    yield corpus.read(int(corpus.records[i]))[0]
+def records(corpus: Corpus) -> Iterator[np.ndarray]:
+  """The piece ids of some documents of a corpus."""
+  at = corpus.document_at
+  for i in spaced(corpus.number_of_documents, RECORDS):
+    yield corpus.piece(at[i], at[i + 1])[0]

@@ -11,13 +11,12 @@ from ml_collections import ConfigDict
 
 from bert_jax import tokenizers
 from bert_jax.corpus import loading, tokenized
-from bert_jax.corpus.blocks import Blocks
 from bert_jax.errors import InputError, log, quoted
 from bert_jax.files import Path
 from bert_jax.objectives.mlm_nsp import MlmNsp
-from bert_jax.rows.block_rows import BlockRows
 from bert_jax.rows.corpus_rows import Rows
 from bert_jax.rows.language_mixture import Mixture, shares
+from bert_jax.rows.plans import Cutting
 from bert_jax.rows.sentence_pairs import PAIRS
 from bert_jax.tasks import labelled
 from bert_jax.tasks.pretraining import baselines
@@ -34,7 +33,7 @@ class Language(NamedTuple):
   """The text of one language in one split, and its rows."""
 
   number: int  # of the language, in a batch
-  rows: Rows | BlockRows
+  rows: Rows
   tokens: int
   counts: np.ndarray  # [V] how often each piece occurs in it
   train_tokens: int  # of the language in training
@@ -314,30 +313,26 @@ def _large_enough(config, split, corpora):
 
 def _rows(config, corpus, tokenizer, split, language, place):
   """The rows of a corpus. language: its number; place: split and language, for messages."""
-  times = config.corpus.dupe_factor if split == 'train' else 1
   drawn_by = judged_under(config)['eval.seed'] if split == 'eval' else config.seed
-  kind = BlockRows if isinstance(corpus, Blocks) else Rows
-  rows = kind(
-    corpus,
-    tokenizer,
-    seq_length=config.data.seq_length,
-    examples_per_row=config.data.examples_per_row,
+  cutting = Cutting(
     kind=config.corpus.rows,
+    seq_length=config.data.seq_length,
     short_seq_prob=config.corpus.short_seq_prob,
-    dupe_factor=times,
-    seed=(drawn_by, split == 'eval', language),
-    language=language,
+    dupe_factor=config.corpus.dupe_factor if split == 'train' else 1,
+    examples_per_row=config.data.examples_per_row,
   )
-  repeated = f', of which rows are made {times} times' if times > 1 else ''
+  seed = drawn_by, split == 'eval', language
+  rows = Rows(corpus, tokenizer, cutting, seed=seed, language=language)
+  repeated = f', of which rows are made {rows.cuts} times' if rows.cuts > 1 else ''
   log.info(
     f'{place}: {corpus.number_of_documents:,} documents, {len(corpus):,} tokens{repeated} -> '
     f'{len(rows):,} rows of {config.data.seq_length}, {100 * rows.fill:.1f} % filled, '
     f'{rows.totals["cut_tokens"]:,} tokens cut to fit'
   )
-  if isinstance(rows, BlockRows):
+  if rows.units > 1:
     log.info(
-      f'{place}: planned by block, {corpus.units} units; '
-      f'rows of a pass that are left out, or twice: {100 * rows.misses:.2f} %'
+      f'{place}: planned in {rows.units} units; '
+      f'rows of a pass that are left out, or twice: {100 * rows.missed:.2f} %'
     )
   return rows
 

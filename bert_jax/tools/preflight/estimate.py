@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
 from bert_jax import sharding, step, tokenizers
-from bert_jax.corpus import prepared
+from bert_jax.corpus import store
 from bert_jax.errors import InputError, log
 from bert_jax.models.stack import REMAT_POLICIES
 from bert_jax.objectives.base import Objective
@@ -51,7 +51,7 @@ def of_its_run(config: ConfigDict, set_by_user: Collection[str] = ()) -> ConfigD
   start = initialization.start_of(config, '', weights=False)
   config, task = initialization.adopt_model(config, start, set_by_user), TASKS[config.objective]
   parts = files.parts(config.data.train, config.corpus.languages) if task.reads_corpus else []
-  others = [part for _, part in parts if not prepared.is_prepared(part)]
+  others = [part for _, part in parts if not store.is_prepared(part)]
   is_here = lambda part: '://' in part or os.path.isfile(os.path.expanduser(part))
   for part in (part for part in others if part and not (files.is_named(part) or is_here(part))):
     try:
@@ -79,8 +79,8 @@ def length_of(config: ConfigDict) -> Report:
   """{'steps', 'assumed': are they STEPS, 'full_steps': its rows in full batches, 'tokens': all
   positions of rows, both from where resume_from is, 'passes' over a prepared corpus, else None}."""
   text, rows, size = 0, 0.0, config.batch_size * config.data.seq_length
-  if prepared.is_prepared(config.data.train):
-    text = sum(x['tokens'] for x in prepared.read_meta(config.data.train)['kept'].values())
+  if store.is_prepared(config.data.train):
+    text = sum(x['tokens'] for x in store.read_meta(config.data.train)['kept'].values())
     times = config.corpus.dupe_factor if config.corpus.rows in PAIRS else 1
     rows = times * text / config.data.seq_length
   steps = config_lib.step_count(config, rows) or STEPS

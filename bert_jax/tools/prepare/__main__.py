@@ -23,60 +23,55 @@ from typing import Any
 from bert_jax import tokenizers
 from bert_jax.command_line import command_line, command_parser
 from bert_jax.convert import hub
-from bert_jax.corpus import prepared, shards
-from bert_jax.corpus.blocks import has_blocks
+from bert_jax.corpus import shards, store
 from bert_jax.errors import InputError, log
 from bert_jax.files import Path
 from bert_jax.tasks.pretraining import remarks
 from bert_jax.text import documents, duplicates
 from bert_jax.tools import arguments
-from bert_jax.tools.prepare.steps import Settings, begin, results
+from bert_jax.tools.prepare.steps import Settings, begin, results, warn_of_newer
 from bert_jax.workdir import lock, provenance
 
 
 def prepare(settings: Settings, out: Path | str, processes: int = 1) -> dict[str, Any]:
   """Prepares the corpus of some Settings in a folder, or resumes; returns corpus.json."""
   out = Path(out).expanduser()
-  is_whole = (out / prepared.META).is_file()
-  if not is_whole:
-    arguments.check_writable(out)
-  with contextlib.nullcontext() if is_whole else lock.held(out):
+  if (out / store.META).is_file():
+    begin(settings, out)  # which refuses other settings
+    warn_of_newer(settings, out)
+    log.info('%s is whole already', out)
+    return store.read_meta(out)
+  arguments.check_writable(out)
+  with lock.held(out):
     return _prepare(settings, out, processes)
 
 
-def _prepare(settings, out, processes):
+def _prepare(settings: Settings, out: Path, processes: int) -> dict[str, Any]:
   tokenizer, plan = begin(settings, out)
-  if (out / prepared.META).is_file():
-    meta = prepared.read_meta(out)
-    if has_blocks(out, meta):
-      log.info('%s is whole already', out)
-      return meta
-    if prepared.finished(out) == meta['shards']:
-      log.warning('the index of blocks of %s is missing or damaged: it is written again', out)
-      return shards.finish(out, plan, tokenizer)
-  keep_all = settings.duplicates == 'keep'
-  seen = None if keep_all else duplicates.Seen(settings.duplicates, settings.near_threshold)
-  number, skip, size, shard = prepared.finished(out), 0, 0, None
+  seen = None
+  if settings.duplicates != 'keep':
+    seen = duplicates.Seen(settings.duplicates, settings.near_threshold)
+  number, done, size = store.finished(out), [], 0
   for k in range(number):
-    facts, arrays = prepared.read_index(prepared.shard_paths(out, k)[1])
-    skip, size = skip + facts['blocks'], size + facts['counts']['bytes']
+    facts, arrays = store.read_facts(store.shard_path(out, k))
+    done, size = done + facts['blocks'], size + facts['counts']['bytes']
     if seen is not None:
       seen.add({name[5:]: array for name, array in arrays.items() if name.startswith('seen_')})
   if number:
     log.info('going on after %d whole shards', number)
-  with results(settings, processes, skip) as made:
-    for items, counts in made:
-      shard = shard or shards.Shard(out, number, tokenizer.vocab_size)
-      shard.add(items, counts, seen)
+  shard = shards.Shard(out, number, tokenizer.vocab_size)
+  with results(settings, processes, done) as made:
+    for items, counts, block in made:
+      shard.add(items, counts, block, seen)
       if shard.counts['bytes'] >= settings.shard_mb << 20:
         shard.close({} if seen is None else seen.state())
-        number, size = number + 1, size + shard.counts['bytes']
-        log.info('%d shards are whole, of %.1f MB of text', number, size / 1e6)
+        size += shard.counts['bytes']
+        log.info('%d shards are whole, of %.1f MB of text', shard.number + 1, size / 1e6)
         for name in ('phrases', 'entities'):
-          if number == 1 and plan[name] and not shard.counts[f'{name}_matched']:
+          if shard.number == 0 and plan[name] and not shard.counts[f'{name}_matched']:
             log.warning('no line of %s occurs in the first shard; is it for this text?', plan[name])
-        shard = None
-  if shard:
+        shard = shards.Shard(out, shard.number + 1, tokenizer.vocab_size)
+  if shard.blocks:
     shard.close({} if seen is None else seen.state())
   return shards.finish(out, plan, tokenizer)
 
@@ -172,7 +167,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         hint = f'did you mean {near[0]!r}?' if near else 'see --help'
         raise InputError(f'argument {word!r} is not known; {hint}')
     meta = run(args, rest)
-    result = {'out': args.out, 'records': meta['records'], **meta['counts'], 'kept': meta['kept']}
+    result = {'out': args.out, **meta['counts'], 'kept': meta['kept']}
     print(json.dumps(result, ensure_ascii=False))
 
 

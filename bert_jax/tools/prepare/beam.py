@@ -2,8 +2,8 @@
 
     python -m bert_jax.tools.prepare --beam --input ... --vocab V --out D [--runner NAME]
 
-Other arguments go to Beam: the runner (DirectRunner if none is named) and its options. The records
-are the same as without Beam, but a document's place in the input decides its shard. --out, --vocab,
+Other arguments go to Beam: the runner (DirectRunner if none is named) and its options. Documents
+are the same as without Beam, but the place of one in the input decides its shard. --out, --vocab,
 lexicons and inputs must be where all workers see them.
 """
 
@@ -13,11 +13,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bert_jax.corpus import prepared
+from bert_jax.corpus import store
 from bert_jax.corpus.shards import Shard, finish
 from bert_jax.errors import InputError, log
 from bert_jax.files import Path, write_whole
-from bert_jax.text import documents, duplicates
+from bert_jax.text import duplicates
 from bert_jax.tools.arguments import check_writable
 from bert_jax.tools.prepare import steps as prepare_steps
 
@@ -37,20 +37,18 @@ def prepare(
   shards = shards or max(1, round(sum(settings.file_sizes()) / (settings.shard_mb << 20)))
   tokenizer, plan = prepare_steps.begin(settings, out, f'Beam in {shards} shards')
   settings = settings._replace(vocab=str(out))  # where all workers see it
-  if (out / prepared.META).is_file():
+  if (out / store.META).is_file():
+    prepare_steps.warn_of_newer(settings, out)
     log.info('%s is whole already', out)
-    return prepared.read_meta(out)
-  number_of = settings.languages.index
-  files = [(n, number_of(language), path) for n, (language, path) in enumerate(settings.inputs)]
+    return store.read_meta(out)
   # A name for each thing that a function below uses: Beam pickles all that they hold.
-  how = settings.format, settings.split, settings.text_encoding, settings.text_field
-  counts_file, vocab_size = out / 'counts.json', tokenizer.vocab_size
+  counts_file, vocab_size = out / '.counts.json', tokenizer.vocab_size
   with beam.Pipeline(options=PipelineOptions(list(arguments))) as pipeline:
     made = (
       pipeline
-      | beam.Create(files)
+      | beam.Create([*enumerate(settings.inputs)])
       | 'SpreadFiles' >> beam.Reshuffle()
-      | beam.FlatMap(_cut, *how)
+      | beam.FlatMap(_cut, settings)
       | 'SpreadBlocks' >> beam.Reshuffle()
       | beam.ParDo(_Make(settings)).with_outputs('counts', main='items')
     )
@@ -73,19 +71,20 @@ def prepare(
       | beam.MapTuple(lambda number, pairs: _write(out, number, pairs, vocab_size))
     )
   for number in range(shards):
-    if not prepared.shard_paths(out, number)[0].is_file():  # it got no document
+    if not (store.shard_path(out, number) / store.FACTS).is_file():  # it got no document
       _write(out, number, [], tokenizer.vocab_size)
   meta = finish(out, plan, tokenizer, json.loads(counts_file.read_text()))
   counts_file.unlink()
   return meta
 
 
-def _cut(file, *how):
-  """Yields (place, language number, block) of a file. A document's place, by which it is sorted:
-  (number of its file, first line or row of its block, number in the block)."""
-  number, language, path = file
-  for block in documents.blocks(path, *how):
-    yield (number, block.first), language, block
+def _cut(numbered, settings):
+  """Yields (place, language number, block) of an input (number, (language, path)). A document's
+  place, by which it is sorted: (number of its file, first line or row of its block, number in the
+  block)."""
+  number, (language, path) = numbered
+  for block in settings.blocks(path):
+    yield (number, block.first), settings.languages.index(language), block
 
 
 class _Make(beam.DoFn):

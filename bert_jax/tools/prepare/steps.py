@@ -6,25 +6,24 @@ Worker processes import what they run, so it stands here and not in the command'
 import collections
 import contextlib
 import hashlib
-import itertools
 import json
 import multiprocessing
 import os
-import re
 import signal
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent import futures
 from typing import Any, NamedTuple
 
 import tqdm
 
 from bert_jax import tokenizers
-from bert_jax.corpus import prepared, shards
-from bert_jax.corpus.tokenized import size_of
+from bert_jax.corpus import store
+from bert_jax.corpus.shards import Item
+from bert_jax.corpus.tokenized import digest_of, size_of
 from bert_jax.corpus.units import Encoder
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, log
 from bert_jax.files import Path, names, write_whole
 from bert_jax.text import arrow, documents, duplicates, files, record_sources
 from bert_jax.workdir import lock
@@ -50,8 +49,17 @@ class Settings(NamedTuple):
 
   def encoder(self, tokenizer: tokenizers.Tokenizer) -> Encoder:
     """The Encoder of these settings; raises errors in segmenter and lexicons."""
-    names = 'segmenter', 'phrases', 'entities', 'text_encoding'
-    return Encoder(tokenizer, **{name: getattr(self, name) for name in names})
+    return Encoder(
+      tokenizer,
+      segmenter=self.segmenter,
+      phrases=self.phrases,
+      entities=self.entities,
+      text_encoding=self.text_encoding,
+    )
+
+  def blocks(self, path: str) -> Iterator[documents.Block]:
+    """Cuts an input into blocks of whole documents."""
+    return documents.blocks(path, self.format, self.split, self.text_encoding, self.text_field)
 
   @property
   def languages(self) -> tuple[str, ...]:
@@ -67,34 +75,34 @@ class Maker:
 
   def __init__(self, settings: Settings):
     self.settings = settings
-    self.read = {'text_field': settings.text_field, 'skip': settings.skip_damaged}
     self.encode = settings.encoder(tokenizers.load_folder(settings.vocab))
-    self.serialize = shards.Serializer()
-    kind = settings.duplicates
-    self.key = duplicates.exact_key if kind != 'keep' else lambda text: 0
-    self.signer = duplicates.Signer(settings.near_threshold) if kind == 'near' else None
+    self.signer = None
+    if settings.duplicates == 'near':
+      self.signer = duplicates.Signer(settings.near_threshold)
 
-  def __call__(
-    self, language: int, block: documents.Block
-  ) -> tuple[list[shards.Item], Counter[str]]:
-    counts, kept = Counter(), []
-    for document in documents.read_block(block, counts=counts, **self.read):
-      if sum(map(len, document.sentences)) < self.settings.min_characters:
+  def __call__(self, language: int, block: documents.Block) -> tuple[list[Item], Counter[str]]:
+    settings, counts, kept = self.settings, Counter(), []
+    for document in documents.read_block(block, settings.text_field, counts, settings.skip_damaged):
+      if sum(map(len, document.sentences)) < settings.min_characters:
         counts['short_documents'] += 1
       else:
-        kept.append(document)
-    records = self.encode([document.sentences for document in kept], counts)
-    pairs = zip(kept, records, strict=True)
-    return [self._item(language, *pair) for pair in pairs if pair[1]], counts
+        kept.append(document.sentences)
+    items = []
+    for sentences, record in zip(kept, self.encode(kept, counts), strict=True):
+      if record is not None:
+        items.append(self._item(language, sentences, record))
+    return items, counts
 
-  def _item(self, language, document, record):
-    name, sentences = document
-    whole, size = '\n'.join(sentences), size_of(self.encode.text_of(sentences))
-    messages, lengths = self.serialize(name, self.settings.languages[language], record)
-    written = record.tokens, messages, lengths, record.sentences
-    signature = self.signer.signature(whole) if self.signer else None
-    of_text = documents.text_hash(sentences)
-    return shards.Item(of_text, language, size, *written, self.key(whole), signature)
+  def _item(self, language, sentences, record):
+    whole = '\n'.join(sentences)
+    return Item(
+      record=record,
+      hash=documents.text_hash(sentences),
+      language=language,
+      size=size_of(self.encode.text_of(sentences)),
+      key=0 if self.settings.duplicates == 'keep' else duplicates.exact_key(whole),
+      signature=self.signer.signature(whole) if self.signer else None,
+    )
 
 
 def begin(
@@ -104,22 +112,21 @@ def begin(
   tokenizer = tokenizers.load_folder(settings.vocab)
   settings.encoder(tokenizer)  # raises if a lexicon or the segmenter is not there
   plan = _plan(settings, tokenizer, by)
-  path, different = out / prepared.PLAN, 'everything'
-  if path.is_file():
-    earlier = files.json_of(path)
-    different = ', '.join(name for name in plan if plan[name] != earlier.get(name))
-    if different and (prepared.finished(out) or (out / prepared.META).is_file()):
-      fault = f'with other settings ({different}); choose another --out'
-      if different == 'block_rows' and different not in earlier:
-        fix = 'train on it if it is whole, else choose another --out'
-        fault = f'by an earlier version, in blocks of other sizes; {fix}'
-      raise InputError(f'{out} was begun {fault}')
-    if different:  # before the first whole shard, plan and vocabulary may change
-      for name in (*tokenizers.FILES, 'tokenizer_config.json'):
-        (out / name).unlink(missing_ok=True)
-  elif any(not (x == lock.NAME or re.fullmatch(r'\..*\.tmp', x)) for x in names(out)):
+  path = out / store.PLAN
+  begun = path.is_file()
+  others = [x for x in names(out) if x[0] != '.' and x not in (store.PLAN, lock.NAME)]
+  if others and not begun:
     raise InputError(f'{out} holds other files; give --out a new or an empty folder')
+  earlier = files.json_of(path) if begun else {}
+  different = [name for name in plan if name not in earlier or plan[name] != earlier[name]]
+  if begun and different and (store.finished(out) or (out / store.META).is_file()):
+    raise InputError(
+      f'{out} was begun with other settings ({", ".join(different)}); choose another --out'
+    )
   if different:
+    for name in others:  # before the first whole shard, plan and vocabulary may change
+      if (out / name).is_file():
+        (out / name).unlink()
     out.mkdir(parents=True, exist_ok=True)
     write_whole(path, json.dumps(plan, indent=2, ensure_ascii=False) + '\n')
   if not tokenizers.in_folder(out):
@@ -127,7 +134,7 @@ def begin(
   return tokenizer, plan
 
 
-def _plan(settings, tokenizer, by):
+def _plan(settings: Settings, tokenizer: tokenizers.Tokenizer, by: str) -> dict[str, Any]:
   """The plan of a corpus, as JSON gives it back; only an equal plan may resume the corpus."""
   inputs = []
   for language, name in settings.inputs:
@@ -136,26 +143,34 @@ def _plan(settings, tokenizer, by):
       raise InputError(f'{name} is empty; remove it, or write it again')
     if record_sources.has_records(name):
       next(record_sources.blocks(name, settings.split))  # an InputError of a damaged one
-    size = arrow.hf_set(name, settings.split)[2] if name.startswith('hf:') else size
+    if name.startswith('hf:'):
+      size = arrow.hf_set(name, settings.split)[2]
     inputs.append((language, name, size))
-  digest = lambda path: hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16] if path else ''
   plan = settings._asdict() | {
     'languages': settings.languages,
     'vocabulary': tokenizer.fingerprint,
     'inputs': inputs,
-    'lexicons': [digest(settings.phrases), digest(settings.entities)],
+    'lexicons': [_digest_of_file(settings.phrases), _digest_of_file(settings.entities)],
     'by': by,
   }
   del plan['vocab']
-  for name in ('skip_damaged', 'text_encoding'):
-    if not plan[name]:  # as in corpora of earlier versions
-      del plan[name]
-  sources = [name for _, name in settings.inputs if record_sources.has_records(name)]
-  if any(not name.startswith('tfds:') for name in sources):
-    plan['block_rows'] = arrow.ROWS  # a corpus goes on after so many blocks
-  if settings.encoder(tokenizer).reads_whole:  # those are encoded by sentence
-    plan['encoding'] = 'document'
   return json.loads(json.dumps(plan))
+
+
+def _digest_of_file(path: str) -> str:
+  return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16] if path else ''
+
+
+def warn_of_newer(settings: Settings, out: Path) -> None:
+  """Warns of files that were written after the corpus that was made of them."""
+  made = os.path.getmtime(out / store.META) if os.path.exists(str(out / store.META)) else None
+  for _, name in settings.inputs:
+    if made and os.path.exists(name) and os.path.getmtime(name) > made:
+      log.warning(
+        '%s was written after %s was made of it; if its text has changed, choose another --out',
+        name,
+        out,
+      )
 
 
 _maker: Maker  # of this process, if it is a worker
@@ -177,44 +192,65 @@ def _make(language, block):
   return _maker(language, block)
 
 
+class Made(NamedTuple):
+  """What is made of a block of text."""
+
+  items: list[Item]
+  counts: Counter[str]
+  block: str  # digest of the text
+
+
 @contextlib.contextmanager
-def results(settings: Settings, processes: int, skip: int) -> Iterator[Iterator[tuple[Any, Any]]]:
-  """A context with an iterator over (items, counts) of all blocks after the first `skip`."""
+def results(settings: Settings, processes: int, done: Sequence[str]) -> Iterator[Iterator[Made]]:
+  """A context with an iterator over what is made of all blocks but the first ones. done: the
+  digests of those; InputError if their text has changed."""
   with contextlib.ExitStack() as stack:
-    remaining = itertools.islice(_with_bar(settings, stack), skip, None)
+    blocks = _with_bar(settings, stack)
+    for digest in done:
+      if next((of_block for _, _, of_block in blocks), '') != digest:
+        raise InputError(
+          'the text is not what it was when this corpus was begun; choose another --out'
+        )
     if processes == 1:
-      yield itertools.starmap(Maker(settings), remaining)
+      maker = Maker(settings)
+      yield (Made(*maker(language, block), digest) for language, block, digest in blocks)
       return
     context = multiprocessing.get_context('spawn')
     pool = futures.ProcessPoolExecutor(processes, context, _start, (settings,))
     stack.callback(pool.shutdown, wait=False, cancel_futures=True)
     try:
-      yield _in_order(pool, remaining, 2 * processes + 1)
+      yield _in_order(pool, blocks, 2 * processes + 1)
     except futures.process.BrokenProcessPool:
-      why = 'a worker process was killed, perhaps for lack of memory'
-      raise InputError(f'{why}; give the command again with fewer --processes') from None
+      raise InputError(
+        'a worker process was killed, perhaps for lack of memory; give the command again with '
+        'fewer --processes'
+      ) from None
 
 
-def _in_order(pool, blocks, ahead):
-  """Yields the results of (language number, block) in order, with `ahead` of them in the pool."""
+Blocks = Iterable[tuple[int, documents.Block, str]]  # language number, block, its digest
+
+
+def _in_order(pool: futures.Executor, blocks: Blocks, ahead: int) -> Iterator[Made]:
+  """Yields the results of blocks in order, with `ahead` of them in the pool."""
   waiting = collections.deque()
-  for pair in blocks:
-    waiting.append(pool.submit(_make, *pair))
+  for language, block, digest in blocks:
+    waiting.append((pool.submit(_make, language, block), digest))
     if len(waiting) > ahead:
-      yield waiting.popleft().result()
-  while waiting:
-    yield waiting.popleft().result()
+      result, digest = waiting.popleft()
+      yield Made(*result.result(), digest)
+  for result, digest in waiting:
+    yield Made(*result.result(), digest)
 
 
-def _with_bar(settings, stack):
-  """Yields (language number, block) of all inputs, in order, with a bar in MB/s or TFDS rows."""
+def _with_bar(settings: Settings, stack: contextlib.ExitStack) -> Iterator[Any]:
+  """Yields the blocks of all inputs (see Blocks), with a bar in MB/s or TFDS rows."""
   size = sum(settings.file_sizes())
   unit: Any = {'unit': 'B', 'unit_scale': True, 'total': size} if size else {'unit': 'row'}
   bar = stack.enter_context(tqdm.tqdm(desc='preparing', disable=None, **unit))
-  positions = collections.Counter()  # {file: the position read up to}
   for language, path in settings.inputs:
-    how = settings.format, settings.split, settings.text_encoding, settings.text_field
-    for block in documents.blocks(path, *how):
-      yield settings.languages.index(language), block
-      bar.update(block.position - positions[block.path])
-      positions[block.path] = block.position
+    position = 0
+    for block in settings.blocks(path):
+      digest = digest_of([block.format, str(block.first), block.data])
+      yield settings.languages.index(language), block, digest
+      bar.update(block.position - position)
+      position = block.position

@@ -9,6 +9,7 @@ from bert_jax.field import Field
 from bert_jax.objectives.last_piece import LastPiece
 from bert_jax.rows.corpus_rows import Rows
 from bert_jax.rows.examples import Examples, by_example
+from bert_jax.rows.plans import Cutting
 from bert_jax.tasks import pretraining
 from bert_jax.tasks.ask import Packed
 from bert_jax.tasks.record import Family, Prediction
@@ -22,9 +23,9 @@ def objective(config, tokenizer):
 def sources(config, tokenizer, splits=('train', 'eval')):
   ((whole, _),) = loading.load(config, config.data.train, tokenizer, 'train').values()
   parts = dict(zip(('train', 'eval'), whole.divided(config.corpus.eval_share)))
-  shape = {'kind': config.last.rows, 'seq_length': config.data.seq_length}
+  cutting = Cutting(config.last.rows, config.data.seq_length)
   seed = lambda split: (config.seed, split == 'eval', 0)
-  return {x: Rows(parts[x], tokenizer, seed=seed(x), **shape) for x in splits}
+  return {x: Rows(parts[x], tokenizer, cutting, seed=seed(x)) for x in splits}
 
 
 class Next(Packed):

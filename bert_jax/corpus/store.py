@@ -1,0 +1,285 @@
+"""Reads a prepared corpus: arrays on the disk, of which a run maps what its rows need.
+
+  corpus.json      settings, counts, languages, fingerprints; written last, and sealed
+  plan.json        the settings that preparing began with
+  vocab.txt, ...   the vocabulary, as Tokenizer.save writes it
+  chunks.npz       a column [chunks] for each of COLUMNS, and `unigrams` [languages, vocab_size]
+  documents.bin    uint32 [documents, 2]: tokens and text_hash of each document, in order
+  shards/00000/    a shard, see ARRAYS; shard.npz, which comes last, has what `prepare` goes on from
+
+A chunk is a run of whole documents of one language in one shard (shards.cut). A run reads the table
+of chunks when it starts, and a chunk when its rows are reached; then its checksum is compared.
+"""
+
+import functools
+import hashlib
+import io
+import itertools
+import json
+import math
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_jax.copies import fetched
+from bert_jax.corpus.tokenized import Corpus, digest_of, offsets, spaced
+from bert_jax.errors import InputError, first_line
+from bert_jax.files import UNREADABLE, Path, read_npz, seal
+from bert_jax.text import files
+from bert_jax.text.documents import is_held_out
+from bert_jax.text.values import json_value
+from bert_jax.tokenizers import Tokenizer
+
+META, PLAN, TABLE, DOCUMENTS = 'corpus.json', 'plan.json', 'chunks.npz', 'documents.bin'
+FACTS = 'shard.npz'
+# crc32: of what ARRAYS have of a chunk; lengths_crc32: of what DOCUMENTS has.
+COLUMNS = 'shard', 'language', 'documents', 'sentences', 'tokens', 'crc32', 'lengths_crc32'
+# {array of a shard, a .npy: the column of chunks that counts its elements}. tokens: uint16 or
+# int32. starts: see units.Record. sentences: int32, the tokens of each. documents: OF_DOCUMENTS.
+ARRAYS = {
+  'tokens': 'tokens',
+  'starts': 'tokens',
+  'sentences': 'sentences',
+  'documents': 'documents',
+}
+OF_DOCUMENTS = 'tokens', 'sentences', 'characters', 'bytes', 'hash', 'language'  # uint32 [D, 6]
+EVALUATED = 4096  # the most chunks whose held-out documents are evaluated
+OF_UNIT = 32  # documents of a unit, unless more chunks than make up for what is left out have them
+LENGTHS = 1 << 26  # documents, up to which the lengths of all are read when a run starts
+SAMPLED = 4  # units whose tokens are counted to estimate the unigram frequencies
+OPEN_SHARDS = 64  # that stay mapped
+CHUNKS_AT_ONCE = 256  # whose documents are counted at a time
+AGAIN = 'bring it back, or delete it and corpus.json and run the prepare that made them again'
+
+
+def shard_path(folder: Path, number: int) -> Path:
+  return folder / 'shards' / f'{number:05}'
+
+
+def finished(folder: Path) -> int:
+  """The number of finished shards of a corpus, counted from the first."""
+  for number in itertools.count():
+    if not (shard_path(folder, number) / FACTS).is_file():
+      return number
+  raise AssertionError
+
+
+def is_prepared(spec: str) -> bool:
+  """Whether a spec is the folder of a prepared corpus, finished or not."""
+  return bool(spec) and any(files.exists(Path(spec) / name) for name in (META, PLAN))
+
+
+def read_meta(folder: Path | str, tokenizer: Tokenizer | None = None) -> dict[str, Any]:
+  """The content of a finished corpus.json; InputError if damaged or of another vocabulary."""
+  path = Path(folder).expanduser() / META
+  if not path.is_file():
+    raise InputError(f'{folder} is not finished; run the bert_jax.tools.prepare that made it again')
+  meta = files.json_of(path)
+  if meta.get('seal') != seal(meta):
+    raise InputError(f'{path} is damaged, or of an earlier version; prepare the corpus again.')
+  if tokenizer is not None and tokenizer.fingerprint != meta['vocabulary']:
+    raise InputError(
+      f'{folder} was prepared with another vocabulary than this run has; prepare it again with '
+      '--vocab, or begin from weights with its vocabulary'
+    )
+  return meta
+
+
+def read_facts(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+  """What a shard says of itself: ({fact: value}, {name: array})."""
+  path = folder / FACTS
+  try:
+    arrays = read_npz(path)
+    return json_value(arrays.pop('facts').tobytes()), arrays
+  except (*UNREADABLE, MemoryError) as error:
+    raise InputError(f'{path} is damaged ({first_line(error)}); prepare the corpus anew') from error
+
+
+class Store:
+  """An opened prepared corpus. columns: {name: [chunks] int64}. unigrams: int64 [languages,
+  vocab_size]. at: {column: [chunks + 1] where each chunk begins among all such elements}."""
+
+  def __init__(self, folder: Path | str, tokenizer: Tokenizer | None = None):
+    self.folder = Path(folder).expanduser()
+    self.meta = read_meta(self.folder, tokenizer)
+    path = self.folder / TABLE
+    try:
+      data = path.read_bytes()
+    except FileNotFoundError:
+      raise InputError(f'{path} is missing; {AGAIN}') from None
+    if hashlib.sha256(data).hexdigest() != self.meta['chunks']:
+      raise InputError(f'{path} is damaged, or of another corpus; {AGAIN}')
+    self.columns = read_npz(io.BytesIO(data))
+    self.unigrams = self.columns.pop('unigrams')
+    self.at = {name: offsets(self.columns[name]) for name in {*ARRAYS.values()}}
+    self._shard = functools.lru_cache(OPEN_SHARDS)(self._opened)
+
+  def text(self, language: int, window: int) -> 'Corpus | Chunks':
+    """The text of a language, by its number: whole, or in chunks if it is large."""
+    chunks = np.flatnonzero(self.columns['language'] == language)
+    most = self.meta['whole'] // len(self.meta['languages'])
+    if self.columns['tokens'][chunks].sum() > most:
+      return Chunks(self, language, window)
+    return self.corpus(chunks, digest_of([self.meta['fingerprint'], str(language)]))
+
+  def corpus(self, chunks: Sequence[int] | np.ndarray, fingerprint: str) -> Corpus:
+    """The Corpus of some chunks, one after the other."""
+    found = [self._arrays(int(chunk)) for chunk in chunks]
+    arrays = {name: np.concatenate([part[name] for part in found]) for name in ARRAYS}
+    documents = dict(zip(OF_DOCUMENTS, arrays['documents'].T, strict=True))
+    return Corpus(
+      arrays['tokens'],
+      arrays['starts'],
+      arrays['sentences'],
+      documents['sentences'],
+      fingerprint,
+      np.stack([documents['characters'], documents['bytes']], axis=1).astype(np.int64),
+      documents['hash'],
+    )
+
+  def _arrays(self, chunk: int) -> dict[str, np.ndarray]:
+    """{name: the part of a shard's array that is this chunk}; InputError if it is damaged."""
+    shard = int(self.columns['shard'][chunk])
+    opened = self._shard(shard)
+    first = int(self.columns['shard'].searchsorted(shard))  # the first chunk of the shard
+    out, checksum = {}, 0
+    for name, column in ARRAYS.items():
+      begin, end = self.at[column][[chunk, chunk + 1]] - self.at[column][first]
+      out[name] = opened[name][begin:end]
+      checksum = zlib.crc32(out[name].tobytes(), checksum)
+    if checksum != self.columns['crc32'][chunk]:
+      raise InputError(f'chunk {chunk} of {shard_path(self.folder, shard)} is damaged; {AGAIN}')
+    return out
+
+  def _opened(self, shard: int) -> dict[str, np.ndarray]:
+    """{name: array} of a shard, mapped."""
+    folder = fetched(shard_path(self.folder, shard))  # a network's OSError is no damage
+    try:
+      return {name: np.load(folder / f'{name}.npy', mmap_mode='r') for name in ARRAYS}
+    except (OSError, ValueError, EOFError) as error:
+      path = shard_path(self.folder, shard)
+      raise InputError(f'{path} is damaged ({first_line(error)}); {AGAIN}') from None
+
+  @functools.cached_property
+  def documents(self) -> np.ndarray:
+    """uint32 [documents, 2]: tokens and text_hash of each document."""
+    path = fetched(self.folder / DOCUMENTS)
+    try:
+      return np.memmap(path, np.uint32, 'r').reshape(-1, 2)
+    except (OSError, ValueError) as error:
+      raise InputError(f'{path} is damaged ({first_line(error)}); {AGAIN}') from None
+
+  def documents_of(self, chunks: Sequence[int]) -> np.ndarray:
+    """The part of `documents` for consecutive chunks; InputError if it is damaged."""
+    at = self.at['documents']
+    for chunk in chunks:
+      data = self.documents[at[chunk] : at[chunk + 1]].tobytes()
+      if zlib.crc32(data) != self.columns['lengths_crc32'][chunk]:
+        raise InputError(f'{self.folder / DOCUMENTS} is damaged; {AGAIN}')
+    return self.documents[at[chunks[0]] : at[chunks[-1] + 1]]
+
+
+class Chunks:
+  """The documents of one language of a large prepared corpus, in units that are read on demand: a
+  chunk, or several where only a small share of the documents is kept. window: units whose rows are
+  mixed at a time. share, held: see `divided`. Held-out documents are those of at most EVALUATED
+  chunks."""
+
+  def __init__(
+    self, store: Store, language: int, window: int, share: float = 0.0, held: bool = False
+  ):
+    self.store, self.language, self.window = store, language, window
+    self.share, self.held = share, held
+    self.kept = share if held else 1 - share  # the share of the documents
+    self.chunks = np.flatnonzero(store.columns['language'] == language)
+    documents = self.kept * store.columns['documents'][self.chunks].mean()
+    needed = min(1 / self.kept, OF_UNIT / documents)
+    self.of_unit = min(len(self.chunks), math.ceil(needed), EVALUATED)  # chunks
+    self.firsts = np.arange(0, len(self.chunks), self.of_unit)  # the first one of each unit
+    if held:
+      chunks = EVALUATED * len(self.chunks) // len(store.columns['tokens'])
+      self.firsts = self.firsts[spaced(len(self.firsts), max(1, chunks // self.of_unit))]
+    facts = store.meta['fingerprint'], language, share, held, self.of_unit, len(self.firsts)
+    self.fingerprint = digest_of([repr(facts)])
+
+  def divided(self, share: float) -> tuple['Chunks', 'Chunks | None']:
+    """Splits by a hash of the texts: (Chunks to train on, held-out Chunks or None)."""
+    train = Chunks(self.store, self.language, self.window, share)
+    if not share:
+      return train, None
+    return train, Chunks(self.store, self.language, self.window, share, held=True)
+
+  @property
+  def units(self) -> int:
+    """The number of units."""
+    return len(self.firsts)
+
+  def unit(self, number: int) -> Corpus:
+    """Reads one unit."""
+    whole = self.store.corpus(self.chunks_of(number), digest_of([self.fingerprint, str(number)]))
+    return whole.select(is_held_out(whole.hashes, self.share) == self.held) if self.share else whole
+
+  def chunks_of(self, number: int) -> np.ndarray:
+    """The numbers of the chunks of a unit."""
+    return self.chunks[self.firsts[number] : self.firsts[number] + self.of_unit]
+
+  @functools.cached_property
+  def sums(self) -> dict[str, np.ndarray]:
+    """{column: [units] its sum over the documents that are kept, or as expected of them}."""
+    out = {}
+    for column in ('tokens', 'sentences', 'documents'):
+      out[column] = self._of_units(self.store.columns[column][self.chunks]) * self.kept
+    if self.share and self.has_lengths:
+      out['tokens'] = self.counted(lambda lengths: lengths)
+      out['documents'] = self.counted(np.ones_like)
+    return out
+
+  @property
+  def has_lengths(self) -> bool:
+    """Are the documents so few that the lengths of all are read?"""
+    documents = self._of_units(self.store.columns['documents'][self.chunks]).sum()
+    return documents <= LENGTHS
+
+  def _of_units(self, of_chunks: np.ndarray) -> np.ndarray:
+    """[units] the sums of what each of `chunks` has."""
+    at = offsets(of_chunks)
+    return at[np.minimum(self.firsts + self.of_unit, len(self.chunks))] - at[self.firsts]
+
+  def counted(self, of_lengths: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """[units] the sums, over the documents that are kept, of a function of their lengths."""
+    at = self.store.at['documents']
+    counts = np.zeros(len(at) - 1, np.int64)
+    used = np.unique(np.concatenate([self.chunks_of(k) for k in range(self.units)]))
+    parts = np.split(used, np.flatnonzero(np.diff(used // CHUNKS_AT_ONCE)) + 1)
+    for part in parts:
+      chunks = range(part[0], part[-1] + 1)
+      lengths, hashes = self.store.documents_of(chunks).T
+      numbers = of_lengths(lengths.astype(np.int64))
+      if self.share:
+        numbers = numbers * (is_held_out(hashes, self.share) == self.held)
+      counts[chunks] = np.add.reduceat(numbers, at[chunks] - at[part[0]])
+    return self._of_units(counts[self.chunks])
+
+  def __len__(self) -> int:
+    """The number of tokens."""
+    return round(self.sums['tokens'].sum())
+
+  @property
+  def number_of_documents(self) -> int:
+    return round(self.sums['documents'].sum())
+
+  def unigrams(self, vocab_size: int) -> np.ndarray:
+    """Estimates how often each id occurs, [vocab_size] int64, from SAMPLED units."""
+    counts, tokens = np.zeros(vocab_size, np.int64), 0
+    for number in spaced(self.units, SAMPLED):
+      corpus = self.unit(int(number))
+      counts, tokens = counts + corpus.unigrams(vocab_size), tokens + len(corpus)
+    return np.rint(counts * (len(self) / max(1, tokens))).astype(np.int64)
+
+
+def fingerprint(plan: Mapping[str, Any], facts: Sequence[Mapping[str, Any]]) -> str:
+  """The fingerprint of a corpus, from its plan and the facts of its shards."""
+  made = [plan['vocabulary'], [of_shard['sha256'] for of_shard in facts]]
+  return digest_of([json.dumps(made)])

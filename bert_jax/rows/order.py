@@ -1,0 +1,79 @@
+"""The order of rows in endless passes over them, each shuffled anew.
+
+The rows of one unit are permuted. Of several units (see corpus_rows.py) each comes once in a pass,
+cut into pairs in one of dupe_factor ways: the units are permuted, and so are the rows in each. Laid
+end to end they are cut into `window` lanes of equal length, and a batch takes a few consecutive
+rows from each lane. So all rows of some steps are from `window` units, and a host reads only the
+units of its own rows. Place i of this order is arithmetic, so that a run resumes at once.
+"""
+
+import functools
+import sys
+from typing import Any, SupportsIndex
+
+import grain
+import numpy as np
+
+from bert_jax.rows.corpus_rows import Rows
+from bert_jax.rows.language_mixture import Mixture
+from bert_jax.rows.source import Source
+
+
+def endless(source: Source, seed: int, batch_size: int = 1, first: int = 0) -> Any:
+  """Row numbers of a source in endless passes, each in another order, as a sequence from `first`
+  on. The parts of a Mixture are mixed by their weights. batch_size: see Order."""
+  if isinstance(source, Rows) and source.units > 1:
+    return Order(source, seed, batch_size, first)
+  if not isinstance(source, Mixture):
+    return grain.MapDataset.source(range(first, first + len(source))).seed(seed).shuffle().repeat()
+  seeds = np.random.SeedSequence(seed).generate_state(len(source.parts))
+  parts, begin = [], first
+  for (name, part), part_seed in zip(source.parts.items(), seeds, strict=True):
+    rows = max(1, round(batch_size * source.weights[name]))  # of a batch
+    order = endless(part, int(part_seed), rows, begin)
+    if isinstance(order, Order):
+      order = grain.MapDataset.source(order)  # pyrefly: ignore[bad-argument-type] (it is one)
+    parts.append(order)
+    begin += len(part)
+  return grain.MapDataset.mix(parts, [source.weights[name] for name in source.parts])
+
+
+class Order:
+  """The numbers of the rows of several units in endless passes, for batches of a size."""
+
+  def __init__(self, rows: Rows, seed: int, batch_size: int, first: int = 0):
+    self.rows, self.seed, self.batch_size, self.first = rows, seed, batch_size, first
+    self.lanes = min(rows.window, batch_size)
+    self._units = functools.lru_cache(2)(self._permuted_units)
+    self._within = functools.lru_cache(4 * self.lanes)(self._permuted_rows)
+
+  def __len__(self) -> int:
+    return sys.maxsize
+
+  def __getitem__(self, i: SupportsIndex) -> int:
+    rows, lanes, batch_size = self.rows, self.lanes, self.batch_size
+    size = int(rows.row_at[-1])
+    number, place = divmod(int(i), size)
+    step, row = divmod(place, batch_size)
+    lane = row * lanes // batch_size
+    # Rows begin..end - 1 of each batch are from this lane.
+    begin, end = -(-lane * batch_size // lanes), -(-(lane + 1) * batch_size // lanes)
+    steps, rest = divmod(size, batch_size)
+    at = steps * begin + min(rest, begin) + step * (end - begin) + row - begin
+    order, ends = self._units(number)
+    k = int(ends.searchsorted(at, side='right'))
+    unit, cut = int(order[k]), number % rows.cuts
+    at += int(rows.rows_of[unit] - ends[k])
+    if at == rows.rows_of[unit] // 2 and k + 1 < len(order):
+      rows.expect(cut * rows.units + int(order[k + 1]))  # which follows in this lane
+    j = self._within(number, unit)[at]
+    return self.first + cut * size + int(rows.row_at[unit] + j)
+
+  def _permuted_units(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+    """(the units in the order of a pass, the row at which each ends)."""
+    order = np.random.default_rng([self.seed, number]).permutation(self.rows.units)
+    return order, np.cumsum(self.rows.rows_of[order])
+
+  def _permuted_rows(self, number: int, unit: int) -> np.ndarray:
+    rows = int(self.rows.rows_of[unit])
+    return np.random.default_rng([self.seed, number, unit]).permutation(rows)

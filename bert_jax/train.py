@@ -48,7 +48,8 @@ def train_on(inputs: Inputs, started: float) -> tuple[State, Mapping[str, float]
   with contextlib.ExitStack() as stack:
     stack.enter_context(jax.set_mesh(inputs.mesh))
     stack.enter_context(sharding.activation_rules())
-    if ended := setup.ended(inputs):
+    ended = setup.ended(inputs)
+    if ended:
       if in_notebook() and hosts.first():
         notebooks.show_curve(inputs.workdir)
       return ended

@@ -122,11 +122,15 @@ def first_not_finite(
   its input is; '' if there is none. Scanned layers are named by number."""
   within, paths, seen = [], [], []  # seen: (module, whether its output is finite), as they come
 
-  is_float = lambda x: hasattr(x, 'dtype') and jnp.issubdtype(x.dtype, jnp.inexact)
+  def is_float(x):
+    return hasattr(x, 'dtype') and jnp.issubdtype(x.dtype, jnp.inexact)
 
   def finite(tree):
-    floats = [x for x in jax.tree.leaves(tree) if is_float(x)]
-    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in floats])) if floats else True
+    out = jnp.array(True)
+    for x in jax.tree.leaves(tree):
+      if is_float(x):
+        out &= jnp.all(jnp.isfinite(x))
+    return out
 
   def noted(module, out):
     """out, plus a zero that notes whether it is finite, since a scan allows no effects."""

@@ -63,7 +63,8 @@ def installed() -> str:
   """NAME==VERSION of every installed package, one a line, as `pip freeze` lists them."""
   known: dict[str, str] = {}
   for package in metadata.distributions():
-    if name := package.metadata['Name']:
+    name = package.metadata['Name']
+    if name:
       known.setdefault(name.lower(), f'{name}=={package.version}')
   return ''.join(f'{line}\n' for _, line in sorted(known.items()))
 

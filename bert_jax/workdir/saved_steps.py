@@ -14,8 +14,14 @@ CUT_OFF = re.compile(r'^$|"commit_timestamp_nsecs"\s*:\s*null')  # its upload
 def newest_first(folder: Path) -> Iterator[int]:
   """The steps in a folder, the newest first, listed anew for each: a run may save meanwhile."""
   seen = set()
-  while new := {int(name) for name in files.names(folder) if name.isdecimal()} - seen:
-    seen.add(max(new))
-    note = folder / str(max(new)) / NOTE
-    if not isinstance(folder, Bucket) or not CUT_OFF.search(files.read_text(note)):
-      yield max(new)
+  while True:
+    new = {int(name) for name in files.names(folder) if name.isdecimal()} - seen
+    if not new:
+      return
+    newest = max(new)
+    seen.add(newest)
+    is_whole = True
+    if isinstance(folder, Bucket):
+      is_whole = not CUT_OFF.search(files.read_text(folder / str(newest) / NOTE))
+    if is_whole:
+      yield newest

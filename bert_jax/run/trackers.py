@@ -3,6 +3,7 @@ whose package is imported only if a config asks for it."""
 
 import contextlib
 import importlib
+import os
 import sys
 import time
 import uuid
@@ -77,17 +78,17 @@ class WeightsAndBiases:
 
   def __init__(self, workdir: Path, config: ConfigDict):
     wandb = _wandb()
-    self.folder = workdir.absolute() / 'wandb'
+    self.folder = workdir / 'wandb'
     try:
       with writing(self.folder):
         self.run = wandb.init(
           id=_id(self.folder),
-          name=workdir.absolute().name,
+          name=os.path.basename(os.path.abspath(workdir)),
           config=config.to_dict(),
           resume='allow',
           mode=config.log.wandb,
           settings={'console': 'off', 'silent': True},
-          dir=str(staged(self.folder).parent),
+          dir=os.path.abspath(staged(self.folder).parent),
         )
     except wandb.Error as error:
       raise InputError(

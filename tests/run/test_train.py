@@ -29,6 +29,7 @@ from running import (
   same_bits,
   saved,
   train_lines,
+  untrained,
   without_a_model,
 )
 
@@ -542,6 +543,26 @@ def test_a_head_for_other_labels_starts_new(finetuned, labelled, tmp_path, caplo
   for part in ('encoder', 'pooler'):
     same_bits(params[part], finetuned[1].params[part])
   assert 'taken: encoder, pooler; new: classifier; not used: classifier' in caplog.text
+
+
+def test_a_classifier_of_another_objective_starts_new(labelled, tmp_path):
+  """A regression has one output and no labels, as multiple choice has."""
+  numbers = ''.join(f'old {n}\t{n}\n' for n in range(9))
+  (tmp_path / 'n.tsv').write_text(f'sentence\tlabel\n{numbers}')
+  asked = {'premise': 'old', 'choice1': 'river', 'choice2': 'road', 'question': 'cause', 'label': 1}
+  rows = [json.dumps(asked | {'idx': n}) for n in range(9)]
+  (tmp_path / 'copa.jsonl').write_text('\n'.join(rows) + '\n')
+  plain = f'data.train={tmp_path}/n.tsv data.eval= checkpoint.best_metric='
+  number = small_finetune(labelled, plain, 'table.regression=true table.prior=()')
+  source = untrained(number, tmp_path / 'N')
+  given = f'init_from={source} data.train={tmp_path}/copa.jsonl data.eval= checkpoint.best_metric='
+  choice = c.load('configs/finetune.py:task=copa,runlocal', fields(given, 'batch_size=8 steps=3'))
+  again = small_finetune(labelled, plain, f'table.regression=true init_from={source}')
+  for config, is_new in ((choice, True), (again, False)):
+    inputs = read_inputs(config, tmp_path / 'run')
+    assert inputs.objective.labels == ()
+    given = inputs.start, inputs.config, inputs.objective, inputs.mesh
+    assert warm_start.load_weights(*given).other_labels == is_new
 
 
 def test_another_vocabulary_of_the_same_size_is_refused(pretrained, labelled, tmp_path):

@@ -106,19 +106,19 @@ def test_means_differences_and_p_are_scipys(tmp_path):
 
 
 def test_runs_of_one_seed_are_averaged_and_copies_count_once(tmp_path):
+  """A copy that other code has trained anew is none."""
   folder = sweep(tmp_path / 'S', {beta(8): [2.0, 3.0]})
-  shutil.copytree(folder / f'{beta(8)},seed=1', folder / 'again')  # by other code: no copy
-  facts = json.loads((folder / 'again' / 'run.json').read_text()) | {'commit': 'abcdef'}
-  (folder / 'again' / 'run.json').write_text(json.dumps(facts))
-  lines = (folder / 'again' / 'metrics.jsonl').read_text()
-  (folder / 'again' / 'metrics.jsonl').write_text(lines.replace('3.0', '3.5'))
-  shutil.copytree(folder / f'{beta(8)},seed=0', folder / 'copy')
-  found = report.read(folder)
+  again = shutil.copytree(folder, tmp_path / 'T') / f'{beta(8)},seed=1'
+  facts = json.loads((again / 'run.json').read_text()) | {'commit': 'abcdef'}
+  (again / 'run.json').write_text(json.dumps(facts))
+  lines = (again / 'metrics.jsonl').read_text()
+  (again / 'metrics.jsonl').write_text(lines.replace('3.0', '3.5'))
+  found = report.read(folder, tmp_path / 'T')
   row = found.panels[0].compared('mlm').loc[beta(8)]
   assert (row.seeds, row['mean']) == (2, (2.0 + 3.25) / 2)
   runs = found.results.runs.set_index('run')
   assert sorted(runs.status) == ['copy', 'finished', 'finished', 'finished']
-  assert runs.remark[str(folder / 'again')].startswith('of commit abcdef')
+  assert runs.remark[str(again)].startswith('of commit abcdef')
 
 
 def test_what_never_leaves_a_guess_is_said_and_a_guess_does_not_beat_itself(tmp_path):
@@ -317,15 +317,16 @@ def test_a_run_that_may_stop_early_counts_its_best(tmp_path):
 
 
 def test_an_arm_has_the_name_of_its_plan_else_of_its_folder(tmp_path):
-  """Seeds are one arm whatever folders they are in, also where each starts from its own weights."""
+  """Seeds are one arm where their folders are called alike, or by --label, also if each starts from
+  its own weights; arms that differ in more are not."""
   folder = sweep(tmp_path / 'S', {beta(8): [1.0], beta(7): [2.0]})
   for seed in (0, 1):
-    source = f'init_from=X/a,seed={seed}'
-    fields = source, f'seed={seed}', f'log.every={5 + seed}', 'steps=2'
-    workdir(folder / f'by_hand{seed}', [(2, 'eval', {'mlm': 3.0})], *fields)
-  workdir(folder / 'more,seed=0', [(2, 'eval', {'mlm': 3.0})], beta(6), 'steps=2')
-  found = compared(folder)
-  assert found.seeds.to_dict() == {beta(8): 1, beta(7): 1, 'by_hand0': 2, 'more': 1}
+    fields = f'init_from=X/a,seed={seed}', f'seed={seed}', f'log.every={5 + seed}', 'steps=2'
+    for name in (f'alike,seed={seed}', f'by_hand{seed}'):
+      workdir(folder / name, [(2, 'eval', {'mlm': 3.0})], *fields)
+  hand = ['by_hand0=hand', 'by_hand1=hand']
+  found = compared(folder, labels=[f'{beta(8)}=low', 'mlm=loss', *hand], baseline=beta(7))
+  assert found.seeds.to_dict() == {beta(7): 1, 'low': 1, 'alike': 2, 'hand': 2}
   for wrong, said in (['x'], 'is not OLD=NEW'), (['optimizer.beta=y'], 'did you mean'):
     with pytest.raises(InputError, match=said):
       report.read(folder, labels=wrong)
@@ -333,8 +334,6 @@ def test_an_arm_has_the_name_of_its_plan_else_of_its_folder(tmp_path):
     report.read(folder, baseline='optimizer.beta1=0.9')
   with pytest.raises(InputError, match='two arms are called X, '):
     report.read(folder, labels=[f'{beta(8)}=X', f'{beta(7)}=X'])
-  found = compared(folder, labels=[f'{beta(8)}=low', 'mlm=loss'], baseline=beta(7))
-  assert list(found.index) == [beta(7), 'low', 'by_hand0', 'more']
 
 
 def test_one_table_of_a_sweep_and_its_tasks(tmp_path):

@@ -122,7 +122,7 @@ def test_a_config_file_has_arms_of_its_own(tmp_path):
   run = sweep_arms.runs_of(str(path), arms, (0,))[-1]
   assert run.config.optimizer.lr_multipliers == (('a', 2.0),)
   arms = sweep_arms.arms_of(str(path), [], only="'high', low")
-  assert list(sweep_arms.with_baseline(arms, '"low"')) == ['low', 'high'] == [*arms][::-1]
+  assert list(arms) == ['high', 'low']
   path.write_text('def sweep(arg):\n  return [1]\n')
   with pytest.raises(InputError, match=r'mine.py:1: sweep\(arg\) returns no'):
     sweep_arms.arms_of(str(path), [])
@@ -278,6 +278,11 @@ def test_a_sweep_joins_the_earlier_one_in_its_folder(tmp_path):
   assert again['baseline'] == 'batch_size=16'
   assert list(again['runs']) == [f'batch_size={x},seed=0' for x in (16, 8, 17)]
   assert one('--vary=batch_size=8,17', '--baseline=batch_size=8')[1]['baseline'] == 'batch_size=8'
+  both = '--vary=batch_size=8', '--vary=optimizer.beta1=0.8,0.7'
+  last = 'batch_size=8,optimizer.beta1=0.7'
+  for text in (last, f'"{last}"'):
+    runs, content = one(*both, '--baseline', text)
+    assert content['baseline'] == last == runs[0].arm and len(runs) == 2
   one('--vary=batch_size=16,8', fields=[*given, '--config.steps=7', '--config.log.every=3'])
   before = (tmp_path / 'sweep.json').read_bytes()
   for words, spec in (given[:1], PRETRAIN), (given, 'configs/causal_lm.py:runlocal'):

@@ -40,7 +40,7 @@ NONE = (np.nan, np.nan)
 def compare(df: pd.DataFrame, metric: str, baseline: str = '') -> pd.DataFrame:
   """Compares the arms of one task, evaluated in one way (columns `task` and `under`), by a metric:
   a row for each arm, the baseline first."""
-  final = df[df.final.astype(bool)]
+  final = df[df.final]
   if final.groupby(['task', 'under']).ngroups > 1:
     raise InputError('the table has several tasks or evaluations; compare df[df.under == ...].')
   arms = list(dict.fromkeys(final.arm))
@@ -141,7 +141,7 @@ def effects(df: pd.DataFrame, metric: str, factors: pd.DataFrame, baseline: str)
   """The main effects of crossed factors against the baseline's values, means over the values of the
   others, and the interactions: by how much two changes together do more than each alone. Over the
   seeds that all arms have: index effect, columns difference, difference_low, difference_high, p."""
-  final = df[df.final.astype(bool) & (df.metric == metric) & df.value.notna()]
+  final = df[df.final & (df.metric == metric) & df.value.notna()]
   by_arm = final.groupby(['seed', 'arm']).value.mean().unstack('arm').reindex(columns=factors.index)
   by_arm, base = by_arm.dropna(), factors.loc[baseline].to_dict()
   others = {name: [x for x in factors[name].unique() if x != base[name]] for name in factors}

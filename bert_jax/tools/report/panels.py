@@ -88,7 +88,9 @@ def read(
       raise InputError(f'--label {label!r} is not OLD=NEW; write the name, = and another name.')
     names[old] = new
   results = long_table.results(*folders, renamed=names)
-  df = linear.with_svms(results) if svm else results.values
+  df = linear.with_svms(results) if svm else results.values.copy()
+  if not df.final.any():
+    raise InputError('no run has been evaluated yet; wait for the first evaluation.')
   sweeps = [Path(path).parent.name for path in results.runs.run]
   for option, given, known in (
     ('--label', names, [*results.runs.was, *df.metric.unique(), *sweeps]),
@@ -223,10 +225,6 @@ def more_tables(panel: Panel) -> dict[str, pd.DataFrame]:
     others[panel.name(metric)] = [spread(panel, metric, row) for _, row in rows]
   if others:
     tables['other scores, mean ± sd'] = pd.DataFrame({'arm': panel.arms, **others})
-  lengths = panel.by_length()
-  if lengths.shape[1] > 1:
-    texts = lengths.map(lambda value: panel.number(value, panel.metric))
-    tables['means by the tokens of a text'] = texts.reset_index()
   factors = crossed(panel.factors)
   if panel.baseline in factors.index and len(factors.columns):
     rows = []
@@ -283,7 +281,7 @@ def notes(panel: Panel) -> Iterator[str]:
         yield 'No arm beats a guess: nothing was learned that differences could speak of.'
       elif len(lost):
         yield f'Not beaten by {"; ".join(lost)}.'
-    if beyond.max() < HARDLY:
+    elif beyond.max() < HARDLY:
       best = panel.number(panel.compared(metric)['mean'][beyond.idxmax()], metric)
       yield f'{panel.name(metric)} hardly leaves a guess, {guess}, in any arm: {best} at best.'
   for arm, same in panel.runs.groupby('arm', sort=False):

@@ -81,7 +81,7 @@ def results(*folders: Path | str, renamed: Mapping[str, str] | None = None) -> R
     called = folder.name if names[folder.name] == 1 else str(folder)
     for name in dict.fromkeys([*(sweep.runs if sweep else ()), *here]):
       rows.append(_row(folder / name, here.get(name), sweep) | {'sweep': called})
-  runs = _named(pd.DataFrame(rows), renamed or {})
+  runs = _renamed(pd.DataFrame(rows), renamed or {})
   runs['under'] = _under(runs, found)
   # Runs without metrics stand beside the others of their arm.
   beside = runs.groupby(['sweep', 'arm'])[['task', 'under']].transform('first')
@@ -100,7 +100,7 @@ def _row(path: Path, run: Run | None, sweep: Sweep | None) -> dict[str, Any]:
   seed = SEED.search(path.name)
   row = {
     'run': str(path),
-    'arm': planned.arm if planned else '',
+    'arm': (planned and planned.arm) or SEED.sub('', path.name) or 'all runs',
     'is_baseline': bool(sweep and planned and planned.arm == sweep.baseline),
     'seed': int(seed[1]) if seed else 0,
     'status': 'no metrics',
@@ -156,26 +156,12 @@ def _without_seed(text: str, run: Run) -> str:
   return re.sub(rf'\bseed={run.fields.get("seed")}\b', 'seed={seed}', text)
 
 
-def _named(runs: pd.DataFrame, renamed: Mapping[str, str]) -> pd.DataFrame:
-  """Names arms that no sweep has planned by the folder of their first run, and renames arms and
-  sweeps. `was`: the names before."""
-  arms = {}
-  rows = runs.to_dict('records')
-  for row in rows:
-    if row['arm']:
-      arms.setdefault((row['sweep'], row['recipe']), row['arm'])
-  names = []
-  for row in rows:
-    folder, key = Path(row['run']).name, (row['sweep'], row['recipe'])
-    name = SEED.sub('', folder) or 'all runs'
-    if key not in arms:
-      arms[key] = folder if name in arms.values() else name
-    names.append(row['arm'] or arms[key])
-  runs['was'] = names
-  runs['arm'] = runs.was.replace(dict(renamed))
-  runs['sweep'] = runs.sweep.replace(dict(renamed))
+def _renamed(runs: pd.DataFrame, renamed: Mapping[str, str]) -> pd.DataFrame:
+  """Renames arms and sweeps. `was`: the names of arms before; seeds of one may come together."""
+  runs['was'] = runs.arm
+  runs[['arm', 'sweep']] = runs[['arm', 'sweep']].replace(dict(renamed))
   for _, same in runs.groupby(['sweep', 'arm']):
-    if same.was.nunique() > 1:
+    if same.was.nunique() > 1 and same.recipe.nunique() > 1:
       was = ' and '.join(same.was.unique())
       raise InputError(f'two arms are called {same.arm.iloc[0]}, {was}; give --label another name.')
   return runs
@@ -183,7 +169,7 @@ def _named(runs: pd.DataFrame, renamed: Mapping[str, str]) -> pd.DataFrame:
 
 def _counted(runs: pd.DataFrame) -> pd.DataFrame:
   """Marks copies, and which runs stand in means: unfinished ones only if no run of a task ended."""
-  key = ['sweep', 'task', 'arm', 'recipe', 'seed', 'data', 'commit']
+  key = ['task', 'arm', 'recipe', 'seed', 'data', 'commit']
   furthest = runs.sort_values('step', ascending=False, kind='stable')
   copies = furthest[furthest.duplicated(key) & furthest.recipe.notna()].index
   runs.loc[copies, 'status'] = 'copy'

@@ -41,7 +41,10 @@ def planned(args: argparse.Namespace, overrides: Sequence[str]) -> list[PlannedR
     only=args.arms,
     overrides=overrides,
   )
-  arms = sweep_arms.with_baseline(arms, args.baseline or '')
+  if args.baseline:
+    whole = f'"{sweep_arms.unquoted(args.baseline)}"'  # its commas, too
+    (first,) = sweep_arms.named(arms, whole, '--baseline')
+    arms = {first: arms[first]} | arms
   runs = sweep_arms.runs_of(args.config, arms, sweep_arms.seeds_of(args.seeds), overrides)
   if args.before:
     plan.check_sources(runs, args.print)

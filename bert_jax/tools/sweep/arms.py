@@ -113,19 +113,15 @@ def arms_before(root: str) -> dict[str, Arm]:
   }
 
 
-def chosen(arms: Mapping[str, Arm], only: str) -> dict[str, Arm]:
-  """The arms named in 'a,b', in that order; '': all."""
-  names = [unquoted(part.strip()) for part in parts_of(only, ',')] if only else list(arms)
-  for name in names:
+def named(arms: Mapping[str, Arm], names: str, option: str) -> list[str]:
+  """The names of arms in 'a,"b=1,c=2"', the value of an option; InputError for one that is none."""
+  out = [unquoted(part.strip()) for part in parts_of(names, ',')] if names else []
+  for name in out:
     if name not in arms:
-      raise InputError(f'--arms {quoted(name)} is no arm; {known(arms, name)}')
-  return {name: arms[name] for name in names}
-
-
-def known(arms: Mapping[str, Arm], name: str) -> str:
-  """The names of arms, for a message about one that is not there."""
-  names = ', '.join(f'"{name}"' if ',' in name else name for name in arms) or 'none'
-  return f'there are {names}{suggestion(name, arms) or "."}'
+      there = ', '.join(f'"{arm}"' if ',' in arm else arm for arm in arms) or 'none'
+      hint = suggestion(name, arms) or '.'
+      raise InputError(f'{option} {quoted(name)} is no arm; there are {there}{hint}')
+  return out
 
 
 def arms_of(
@@ -142,7 +138,8 @@ def arms_of(
   axes, listed = [axis_of(text) for text in vary], arms_of_file(spec)
   if before and listed:
     raise InputError(f'{spec} has arms of its own, and --from has others; use a file without arms.')
-  listed = chosen(arms_before(before) if before else listed, only)
+  listed = arms_before(before) if before else listed
+  listed = {name: listed[name] for name in named(listed, only, '--arms') or listed}
   if around is not None:
     if listed:
       raise InputError(
@@ -189,14 +186,6 @@ def arms_around(
       out[name] = base | change
     configs.append(config)
   return out
-
-
-def with_baseline(arms: Mapping[str, Arm], baseline: str) -> dict[str, Arm]:
-  """The arms, the one that --baseline names first; '': as they are."""
-  name = unquoted(baseline.strip())
-  if name and name not in arms:
-    raise InputError(f'--baseline {quoted(name)} is no arm; {known(arms, name)}')
-  return {name: arms[name], **arms} if name else dict(arms)
 
 
 def arguments_of(spec: str, arm: Arm, seed: str) -> tuple[str, list[str]]:

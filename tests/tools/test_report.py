@@ -1,6 +1,7 @@
 """The long table of a report, what it compares, and its pages."""
 
 import csv
+import dataclasses
 import itertools
 import json
 import re
@@ -15,9 +16,10 @@ from scipy import stats as scipy_stats
 from bert_jax import config as c
 from bert_jax.config import InputError
 from bert_jax.files import seal
+from bert_jax.tasks.record import PlainBaseline
 from bert_jax.tools import report
 from bert_jax.tools.report import __main__ as command
-from bert_jax.tools.report import comparison, figures, pages, panels, table
+from bert_jax.tools.report import comparison, figures, linear, pages, panels, table
 from bert_jax.workdir.contents import answers_folder
 
 PRETRAIN = 'configs/pretrain.py:runlocal'
@@ -132,7 +134,7 @@ def test_what_never_leaves_a_guess_is_said_and_a_guess_does_not_beat_itself(tmp_
   (panel,) = report.read(tmp_path).panels
   first, second, third = panels.notes(panel)
   assert first == 'To beat: 0.5000 (majority).' and second == 'Not beaten by 8.'
-  assert third.startswith('mlm hardly leaves a guess, 6.0000 (unigram)') and '5.9600 at' in third
+  assert third.endswith(' mlm, 5.9600 at best, where a guess has 6.0000 (unigram).')
   shutil.rmtree(tmp_path / '7,seed=0')
   for seed in (1, 2):
     shutil.rmtree(tmp_path / f'7,seed={seed}')
@@ -519,6 +521,25 @@ def test_scores_by_length_have_a_table_and_bars(tmp_path):
   heights = [[bar.get_height() for bar in bars] for bars in axis.containers]
   assert heights == found.to_numpy().tolist()
   assert panel.final(panel.metric).examples.unique().tolist() == [113]
+
+
+def test_a_linear_svm_stands_beside_each_training_data(tmp_path, monkeypatch):
+  """As an arm of one seed, which is tested against nothing."""
+  right = {arm: [[True, False, True, False]] * 3 for arm in (beta(8), 'task.train_examples=9')}
+  folder, asked = labelled(tmp_path / 'S', list(right), right, beta(8)), []
+
+  def metrics(config, tokenizer):
+    asked.append(config.task.train_examples)
+    return {'classification_accuracy': 0.75 + asked[-1] / 100}
+
+  svm = PlainBaseline('SVM', ('task.train_examples',), metrics)
+  family = dataclasses.replace(linear.TASKS['classification'], plain_baseline=svm)
+  monkeypatch.setattr(linear, 'TASKS', {'classification': family})
+  monkeypatch.setattr(linear.tokenizers, 'load_folder', lambda _: None)
+  found = compared(folder, metric='classification_accuracy', svm=True)
+  more = {'SVM': 0.75, 'SVM, data of task.train_examples=9': 0.84}
+  assert found['mean'].to_dict() == dict.fromkeys(right, 0.5) | more
+  assert found.p.isna().all() and len(asked) == 2
 
 
 def test_damaged_runs_are_named_and_the_rest_reported(tmp_path):

@@ -114,8 +114,9 @@ def mcnemar_by_seed(arm: pd.DataFrame, baseline: pd.DataFrame) -> list[float]:
 
 def right_answers(row: Any) -> dict[str, bool]:
   """{id of an example: whether its answer is right}; {} if the metric is not the share of these."""
-  lines = (files.read_bytes(Path(row.answers) / 'predictions.jsonl') or b'').splitlines()
-  right = {}
+  lines, right = [], {}
+  if row.answers:
+    lines = (files.read_bytes(Path(row.answers) / 'predictions.jsonl') or b'').splitlines()
   for number, answer in enumerate(map(json.loads, lines)):
     if 'gold' in answer:
       right[str(answer.get('id', number))] = answer['prediction'] == answer['gold']

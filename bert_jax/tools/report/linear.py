@@ -27,5 +27,6 @@ def with_svms(results: Results) -> pd.DataFrame:
         scores = baseline.metrics(run.config, tokenizers.load_folder(run.path))
         about = {name: row[name] for name in ('task', 'under', 'sweep')} | {'arm': arm, 'run': ''}
         about |= {'kind': 'whole', 'final': True, 'status': 'finished', 'seed': 0, 'examples': 0}
+        about['answers'] = ''
         rows += [about | {'metric': name, 'value': value} for name, value in scores.items()]
   return pd.concat([results.values, pd.DataFrame(rows)], ignore_index=True)

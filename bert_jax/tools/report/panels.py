@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from bert_jax.errors import InputError, suggestion
+from bert_jax.errors import InputError, counted, suggestion
 from bert_jax.files import Path
 from bert_jax.metrics import LOSSES
 from bert_jax.tools.report import linear
@@ -120,20 +120,20 @@ def _panel(
   task, under = df.task.iloc[0], df.under.iloc[0]
   of_task = results.runs[results.runs.task == task]
   runs, final = of_task[of_task.under == under], df[df.final]
-  counted = runs[runs.counts]
-  judge = counted.judge.mode()[0]
+  in_means = runs[runs.counts]
+  judge = in_means.judge.mode()[0]
   metrics = sorted(final.metric.unique(), key=lambda metric: metric != judge)
-  baselines = [baseline, *counted.arm[counted.is_baseline]]
+  baselines = [baseline, *in_means.arm[in_means.is_baseline]]
   base = next((arm for arm in baselines if arm in set(final.arm)), '')
-  by_arm = results.factors.loc[counted.run].groupby(list(counted.arm), sort=False).first()
+  by_arm = results.factors.loc[in_means.run].groupby(list(in_means.arm), sort=False).first()
   apart = []
   if results.runs.sweep.nunique() > 1:
-    apart.append(', '.join(counted.sweep.unique()))
+    apart.append(', '.join(in_means.sweep.unique()))
   others = [set(other.split('; ')) for other in of_task.under.dropna().unique()]
   apart += [part for part in under.split('; ') if not all(part in other for other in others)]
   return Panel(
     task=task,
-    learned=counted.learned.iloc[0] if counted.learned.nunique() == 1 else task,
+    learned=in_means.learned.iloc[0] if in_means.learned.nunique() == 1 else task,
     apart=f' ({"; ".join(apart)})' if apart else '',
     df=df,
     runs=runs,
@@ -173,7 +173,7 @@ def comparison(panel: Panel, metric: str) -> pd.DataFrame:
     if arm == panel.baseline:
       cells['difference'] = 'baseline'
     elif row.shared < max(row.seeds, table.seeds.iloc[0]):
-      cells['difference'] += f' ({row.shared:.0f} seeds)'
+      cells['difference'] += f' ({counted(int(row.shared), "seeds")})'
     rows.append(cells)
   cells = pd.DataFrame(rows)
   empty = [name for name in cells if 'examples' in str(name) and (cells[name] == '-').all()]
@@ -267,6 +267,7 @@ def results_csv(report: Report) -> str:
 
 def notes(panel: Panel) -> Iterator[str]:
   """Sentences on what a guess scores, and on the runs that are in no mean."""
+  hardly = []
   for metric in panel.metrics:
     df = panel.final(metric)
     df = df[df['level'].notna()]
@@ -283,7 +284,9 @@ def notes(panel: Panel) -> Iterator[str]:
         yield f'Not beaten by {"; ".join(lost)}.'
     elif beyond.max() < HARDLY:
       best = panel.number(panel.compared(metric)['mean'][beyond.idxmax()], metric)
-      yield f'{panel.name(metric)} hardly leaves a guess, {guess}, in any arm: {best} at best.'
+      hardly.append(f'{panel.name(metric)}, {best} at best, where a guess has {guess}')
+  if hardly:
+    yield f'What hardly leaves a guess in any arm: {"; ".join(hardly)}.'
   for arm, same in panel.runs.groupby('arm', sort=False):
     out = same[~same.counts & (same.status != 'copy')]
     if len(out):

@@ -2,13 +2,11 @@
 
 import io
 import json
-import os
 import struct
 import time
 import timeit
 import zipfile
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,11 +26,9 @@ from bert_jax.tasks.choice import reading as choice
 from bert_jax.tasks.classification import reading as classification
 from bert_jax.tasks.coreference import reading as coreference
 from bert_jax.tasks.faulty_records import Problems
-from bert_jax.tasks.qa import reading as qa
 from bert_jax.tasks.tagging import conll, scores
 from bert_jax.text import documents, plain_formats, tables
 from bert_jax.text.values import NotJson, json_value, whole_number
-from bert_jax.workdir import provenance
 
 HUGE, DEEP = '1' * 5_000, '[' * 100_000
 
@@ -112,18 +108,6 @@ def test_huge_numbers_and_deep_json_in_records(tmp_path, name):
     assert 'all 1 records were left out, the first of them since' in nothing
 
 
-def test_huge_numbers_and_deep_json_in_labels_answers_and_tags(tmp_path):
-  path = tmp_path / 'a.tsv'
-  labels = lambda: read(classification.read, 'classification', path, **{'table.multi_label': True})
-  for cell in (f'[{HUGE}]', DEEP):
-    path.write_text(f'sentence\tlabel\na b\t{cell}\n')
-    assert 'is no list of labels' in refused(labels)
-  asked = {'id': 'q', 'question': 'w', 'answers': [{'text': 'b', 'answer_start': '@'}]}
-  squad = {'data': [{'paragraphs': [{'context': 'a b', 'qas': [asked]}]}]}
-  (tmp_path / 'a.json').write_text(json.dumps(squad).replace('"@"', HUGE))
-  assert '4,300 digits' in refused(read, qa.questions, 'qa', tmp_path / 'a.json')
-
-
 @pytest.mark.parametrize('content', [DEEP, f'{{"hidden_size": {HUGE}}}', '{"hidden_size": "\ud800'])
 def test_damaged_config_json(tmp_path, content):
   (tmp_path / 'config.json').write_text(content, errors='surrogatepass')
@@ -146,16 +130,13 @@ ROPE = {'full_attention': {'rope_theta': LONG}}
   'content, why',
   [
     ({'model_type': LONG}, 'says model_type'),
-    (SIZED | {'hidden_act': LONG}, 'says hidden_act'),
     (SIZED | {'vocab_size': -(10**4_000)}, 'write a positive number'),
     (SIZED | {'num_hidden_layers': 2 * 10**9}, 'num_hidden_layers is more than 10,000'),
     ({'model_type': 'gpt2', 'n_embd': None}, 'does not say'),
     (MODERN | {'num_hidden_layers': 2 * 10**9}, 'num_hidden_layers is more than 10,000'),
     ({'model_type': 'modernbert', 'rope_parameters': {'full_attention': 5}}, 'write an object'),
-    ({'model_type': 'modernbert', 'rope_parameters': {'rope_theta': 5.0}}, 'write an object'),
     ({'model_type': 'modernbert', 'rope_parameters': ROPE}, 'write a number above 1'),
     (MODERN | {'layer_types': [['x'], 'x']}, 'full_attention in every n-th layer'),
-    (MODERN | {'layer_types': ['sliding_attention']}, 'full_attention in every n-th layer'),
     ({'model_type': 'bart', 'encoder_ffn_dim': 2, 'decoder_ffn_dim': LONG}, "decoder_ffn_dim 'x"),
   ],
 )
@@ -167,10 +148,10 @@ def test_what_a_released_config_says_is_checked_and_quoted_in_part(tmp_path, con
 @pytest.mark.parametrize(
   'files, why',
   [
-    ({'vocab.txt': f'[PAD]\n{LONG}\n{LONG}\n'}, 'has no [UNK]'),
+    ({'vocab.txt': f'[PAD]\n{LONG}\n{LONG}\n'}, 'as line 2 does'),
     (VOCAB | {SETTINGS: json.dumps({'do_lower_case': LONG})}, 'write true or false'),
     (VOCAB | {SETTINGS: f'{{"tokenizer_class": "Herbert{LONG}"}}'}, 'splits words otherwise'),
-    ({'vocab.json': json.dumps({LONG: 'x'}), 'merges.txt': ''}, 'is no number'),
+    ({'vocab.json': json.dumps({LONG: 'x'}), 'merges.txt': ''}, 'is no vocabulary of bytes'),
     ({'vocab.json': '{"a": 0}', 'merges.txt': LONG}, 'a line that is no pair'),
   ],
 )
@@ -190,12 +171,9 @@ HEAD = 'from bert_jax import config as c\n\n\ndef get_config(arg):\n'
   [
     (HEAD + '  return c.defaults(\n', ':5', 'SyntaxError'),
     (HEAD + "  x = 1\n  return nothing['a']\n", ':6', 'NameError: name'),
-    (HEAD + "  return c.defaults('mlm_nsp').modle\n", ':5', 'AttributeError'),
     ('import bert_jax.nothing\n', ':1', 'ModuleNotFoundError'),
     ('def get_config():\n  pass\n', ':1', 'TypeError: get_config() takes 0'),
     (HEAD + "  c.defaults('mlm_nsp')\n", ':4', 'returns None, a NoneType; return a ConfigDict'),
-    (HEAD + '  return {}\n', ':4', 'returns {}, a dict; return a ConfigDict'),
-    ('get_config = 3\n', '', 'TypeError'),
     ('\0', '', 'null bytes'),
   ],
 )
@@ -372,31 +350,24 @@ def test_a_label_set_that_cannot_be(tmp_path, content, why):
 
 # ---- tags ----------------------------------------------------------------------------------------
 
-GERMEVAL = (
-  '#\thttp://de.wikipedia.org/wiki/A [2009-10-17]\n1\tAda\tB-PER\tO\n2\tlacht\tO\tO\n\n'
-  '#\tn-tv [2010]\n1\t#\tO\tO\n2\tParis\tB-LOC\tB-LOCpart\n'
-)
 
-
-def tagged(path, split='train', skip=False, at=(0, -1)):
-  problems = Problems(split, skip)
-  return conll.read(str(path), split, problems, conll.Layout('columns', *at)), problems
+def tagged(path, at):
+  problems = Problems('train')
+  return conll.read(str(path), 'train', problems, conll.Layout('columns', *at)), problems.counts
 
 
 def test_germeval_as_published(tmp_path):
   path = tmp_path / 'a.tsv'
-  path.write_text(GERMEVAL)
+  path.write_text('#\twiki [2009]\n1\tAda\tB-PER\tO\n2\tlacht\tO\tO\n\n#\tn-tv\n1\t#\tO\tB-X\n')
   sentences, _ = tagged(path, at=(1, 2))
-  assert [s.tokens for s in sentences] == [('Ada', 'lacht'), ('#', 'Paris')]
-  assert [s.tags for s in sentences] == [('B-PER', 'O'), ('O', 'B-LOC')]
-  path.write_text('#\tO\nAda\tB-PER\n\n#\tO\n')
-  assert [s.tokens for s in tagged(path)[0]] == [('#', 'Ada'), ('#',)], 'a token of two columns'
+  assert [x.tokens for x in sentences] == [('Ada', 'lacht'), ('#',)]
+  assert [x.tags for x in sentences] == [('B-PER', 'O'), ('O',)]
 
 
 def test_bmes_is_a_scheme(tmp_path):
   path = tmp_path / 'a.conll'
   path.write_text('我\tS-PER\n在\tO\n北\tB-LOC\n京\tM-LOC\n市\tE-LOC\n')
-  (sentence,), _ = tagged(path)
+  (sentence,), _ = tagged(path, at=(0, -1))
   assert scores.are_chunks(sorted(set(sentence.tags)))
   wrong = ('S-PER', 'O', 'B-LOC', 'E-LOC', 'S-LOC')
   assert scores.entities([sentence.tags], [sentence.tags])[0] == (2, 2, 2)
@@ -404,14 +375,6 @@ def test_bmes_is_a_scheme(tmp_path):
 
 
 # ---- which data, which machine, no input ---------------------------------------------------------
-
-
-def test_nothing_uses_affinity_where_it_may_not_exist(monkeypatch):
-  monkeypatch.delattr(os, 'sched_getaffinity')
-  assert provenance.cores() == os.cpu_count()
-  guarded = 'provenance.py', 'child.py'
-  for path in Path('bert_jax').rglob('*.py'):
-    assert 'sched_getaffinity' not in path.read_text() or path.name in guarded, path
 
 
 def test_a_refusal_is_short_whatever_it_quotes():

@@ -212,16 +212,3 @@ def test_a_tower_is_taken_whole_or_refused(source, sentence):
   source = {k: x for k, x in ({'encoder': tower(2, 1)} | source).items() if x}
   with pytest.raises(InputError, match=sentence):
     warm_start.warm_start(params, source)
-
-
-def test_a_classifier_for_other_labels_stays_new_and_a_missing_head_is_named(caplog):
-  caplog.set_level('INFO', 'bert_jax')
-  of = lambda x: {part: {'w': jnp.full(2, x)} for part in ('encoder', 'classifier', 'mlm')}
-  source = of(1)
-  assert warm_start.warm_start(of(0), source)['classifier']['w'].tolist() == [1, 1]
-  assert 'not used: none' in caplog.text and 'no head for masked words' not in caplog.text
-  del source['mlm']
-  kept = warm_start.warm_start(of(0), source, other_labels=True)
-  assert kept['classifier']['w'].tolist() == [0, 0]
-  assert 'new: classifier, mlm; not used: classifier\n' in caplog.text
-  assert 'no head for masked words' in caplog.text

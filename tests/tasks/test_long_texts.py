@@ -18,13 +18,12 @@ from test_predict_states import exported
 from test_train import labelled, small_finetune  # noqa: F401 (a fixture)
 
 from bert_jax import config as c
-from bert_jax import models, predict, step
+from bert_jax import models, predict
 from bert_jax.errors import InputError
 from bert_jax.objectives.classification import over_groups
-from bert_jax.run import setup, warm_start
+from bert_jax.run import warm_start
 from bert_jax.run.inputs import read_inputs
 from bert_jax.tasks.classification import task as classification
-from bert_jax.train import train
 from bert_jax.workdir import contents, trained
 
 # ---- positions -----------------------------------------------------------------------------------
@@ -73,25 +72,6 @@ def begun(labelled, pretrained):  # noqa: F811
   return lambda *more, init=pretrained[0]: small_finetune(labelled, *given(init, *more))
 
 
-def test_a_run_begins_with_new_last_layers(pretrained, begun, tmp_path):
-  config = begun('model.new_top_layers=1')
-  inputs, weights = read_weights(config, tmp_path / 'run')
-  shapes = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.timeline)
-  weights = warm_start.Weights(weights, other_labels=True)
-  drawn, begun_with = (setup.new_state(inputs, shapes, x).params for x in (None, weights))
-  apart = lambda params: models.unstack_layers(jax.device_get(params['encoder']))
-  drawn, begun_with, before = map(apart, (drawn, begun_with, pretrained[1].params))
-  for name, tree in begun_with.items():  # its one layer is the last
-    same = drawn if name == 'layer_0' else before
-    jax.tree.map(np.testing.assert_array_equal, tree, same[name])
-  for more, sentence in (
-    ('model.new_top_layers=9', 'has . layers; set it to less'),
-    ('model.new_top_layers=1 init_from=', 'leaves out layers of init_from, which is empty'),
-  ):
-    with pytest.raises(InputError, match=sentence):
-      read_inputs(begun(more), tmp_path / 'run')
-
-
 LONGER = 'model.max_position_embeddings=96 data.seq_length=96'
 
 
@@ -113,20 +93,6 @@ def test_a_run_begins_with_longer_positions(how, pretrained, begun, tmp_path):
   before = np.asarray(of(pretrained[1].params))
   assert len(before) == 64
   np.testing.assert_array_equal(of(weights), models.extended(before, 96, how))
-
-
-@pytest.mark.parametrize(
-  'more, sentence',
-  [
-    ('model.extend_positions=tile model.max_position_embeddings=64', 'init_from has 64 positions'),
-    (f'{LONGER} data.seq_length=128 model.extend_positions=tile', 'data.seq_length 128 is longer'),
-  ],
-)
-def test_what_cannot_be_extended_is_a_sentence(more, sentence, begun, tmp_path):
-  with pytest.raises(InputError, match=re.escape(sentence)):
-    config = begun(more)
-    train(config, tmp_path / 'run', tuple(x.partition('=')[0] for x in more.split()))
-  assert not (tmp_path / 'run').exists()
 
 
 # ---- global tokens -------------------------------------------------------------------------------

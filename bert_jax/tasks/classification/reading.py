@@ -168,6 +168,7 @@ def _may_lack_label(row, column, where, split, problems):
   """Counts a row without a label; whether it is kept, as in evaluations."""
   has_column = first_of(row, column) or first_of(row.no_text, column)
   hint = '' if has_column else resembling(column, columns_of(row))
-  fault = f'it has no label in column {column!r} of {listed(columns_of(row))}; name another with '
+  columns = f'{listed(columns_of(row))}{hint}'
+  fault = f'it has no label in column {column!r} of {columns}; name another with {FIELDS}'
   what = 'a label' if has_column else f'a column {column!r} of labels'
-  return not problems.lacks(what, where, split, f'{fault}{FIELDS}{hint}')
+  return not problems.lacks(what, where, split, fault)

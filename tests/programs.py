@@ -56,7 +56,7 @@ def described(task: str, parts: int) -> dict:
   written = as_written(lowered.as_text('hlo', debug_info=True))
   text = compiled.as_text()
   made_of = hlo.Program(text)
-  rows = links.Timeline(made_of, Unplaced(program.mesh), 0.0).rows
+  rows = links.rows(made_of, Unplaced(program.mesh))
   moved, numbers = collections.Counter(), collections.Counter()
   for row in rows:
     name = f'{row.kind} {row.axes}{" beside" if row.beside else ""}'

@@ -107,7 +107,7 @@ def test_sums_of_large_gradients_go_beside_the_backward_pass():
   by_device = jax.shard_map(summed, mesh=mesh, **specs)
   lowered = jax.jit(by_device).lower(kernels, shape(16 * 512, P('data')))
   compiled = lowered.compile(sharding.compiler_options(mesh))
-  rows = links.Timeline(hlo.Program(compiled.as_text()), Unplaced(mesh), 0.0).rows
+  rows = links.rows(hlo.Program(compiled.as_text()), Unplaced(mesh))
   assert {(x.kind, x.beside): x.number for x in rows} == {
     ('all-reduce', True): layers - 1,
     ('all-reduce', False): 1,

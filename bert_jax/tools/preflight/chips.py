@@ -5,7 +5,6 @@ estimated for a large matrix product. The speed of the links is only published.
 """
 
 import importlib.util
-import math
 import os
 import re
 from collections.abc import Callable
@@ -21,30 +20,8 @@ from bert_jax.tools.preflight import compilation, hlo
 LARGE = 8192  # rows and columns of the matrices whose product calibrates the cycles
 
 
-def _sizes(shapes: str) -> dict[int, str]:
-  """{number of chips: shape of the slice} as offered in the cloud."""
-  return {math.prod(map(int, shape.split('x'))): shape for shape in shapes.split()}
-
-
-LITE = _sizes('1x1 2x2 2x4 4x4 4x8 8x8 8x16 16x16')
-FLAT = LITE | _sizes('16x32 32x32')
-CUBE = _sizes('2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x8x8 8x8x8 8x8x16 8x16x16 16x16x16 16x16x24')
-KNOWN = (
-  f'v5e:{" ".join(LITE.values())}, v6e: the same, v2 and v3: also 16x32 32x32, '
-  f'v5p:{" ".join(CUBE.values())}, v4: the same, tpu7x:AxBxC; or the name of the cloud, such as '
-  'v5litepod-16, v6e-8 or v5p-16'
-)
-# {the cloud's accelerator type TYPE-N: (name of the chip, what N counts for each chip, shapes)}
-ACCELERATORS = {
-  'v2': ('v2', 2, FLAT),  # for v2 to v5p, N counts cores
-  'v3': ('v3', 2, FLAT),
-  'v4': ('v4', 2, CUBE),
-  'v5p': ('v5p', 2, CUBE),
-  'v5litepod': ('v5e', 1, LITE),
-  'v5e': ('v5e', 1, LITE),
-  'v6e': ('v6e', 1, LITE),
-}
-CHIP = '|'.join({chip: '' for chip, *_ in ACCELERATORS.values()} | {'tpu7x': ''})
+TOPOLOGY = re.compile(r'(v2|v3|v4|v5e|v5p|v6e|tpu7x):\d+x\d+(x\d+)?')
+KNOWN = 'CHIP:AxB (v5e:4x4, v6e:8x8, v2 and v3 too) or CHIP:AxBxC (v5p:2x2x4, v4 and tpu7x too)'
 
 
 class Published(NamedTuple):
@@ -83,39 +60,10 @@ def published_of(device_kind: str) -> Published:
   return next(known, Published(None))
 
 
-def topology_of(name: str) -> str:
-  """Converts an accelerator type of the cloud, v5litepod-16 or v5e-16 (SkyPilot writes
-  tpu-v5litepod-16), to CHIP:AxB, which stays."""
-  name = name.lower().removeprefix('tpu-')
-  chip, _, shape = name.partition(':')
-  if shape and chip in ('v5e', 'v6e') and shape not in LITE.values():
-    raise InputError(
-      f'--topology {name} is not offered; there are {chip}:{" ".join(LITE.values())}.'
-    )
-  kind, _, number = name.rpartition('-')
-  if kind not in ACCELERATORS or not number.isdigit():
-    if not re.fullmatch(rf'({CHIP}):\d+x\d+(x\d+)?', name):
-      raise InputError(f'--topology {name!r} does not exist; use {KNOWN}.')
-    return name
-  chip, each, shapes = ACCELERATORS[kind]
-  if int(number) % each or int(number) // each not in shapes:
-    known = ', '.join(f'{kind}-{n * each}' for n in shapes)
-    raise InputError(f'--topology {name} is not offered; there are {known}.')
-  return f'{chip}:{shapes[int(number) // each]}'
-
-
-def counted(topology: str, slices: int = 1) -> tuple[str, int, int, int]:
-  """(jax's name of a device, how many devices, chips and hosts) of so many slices of a topology."""
-  chip, _, shape = topology_of(topology).partition(':')
-  kind, number = f'TPU {chip}'.replace(' tpu', ''), math.prod(map(int, shape.split('x')))
-  each, most = 2 if chip in ('v2', 'v3', 'tpu7x') else 1, 8 if chip in ('v5e', 'v6e') else 4
-  hosts = 1 if number <= most else number // 4
-  return kind, slices * number * each, slices * number, slices * hosts
-
-
 def devices_of(topology: str, slices: int = 1) -> list[jax.Device]:
-  """The devices of a topology, CHIP:AxB or a name of the cloud; needs libtpu, and no TPU."""
-  name, topology = topology, topology_of(topology)
+  """The devices of a topology, CHIP:AxB; needs libtpu, and no TPU."""
+  if not TOPOLOGY.fullmatch(topology):
+    raise InputError(f'--topology {topology!r} does not exist; use {KNOWN}.')
   if importlib.util.find_spec('libtpu') is None:
     raise InputError("the TPU compiler is missing; pip install 'jax[tpu]' (no TPU is needed).")
   os.environ.setdefault('TPU_SKIP_MDS_QUERY', '1')
@@ -132,7 +80,7 @@ def devices_of(topology: str, slices: int = 1) -> list[jax.Device]:
       return list(topologies.get_topology_desc(topology, 'tpu', **options).devices)
   except Exception as error:
     reason = first_line(error).removeprefix('INVALID_ARGUMENT: ')
-    raise InputError(f'--topology {name} does not exist ({reason}); use {KNOWN}.') from None
+    raise InputError(f'--topology {topology} does not exist ({reason}); use {KNOWN}.') from None
 
 
 class Chip:

@@ -1,11 +1,10 @@
-"""Finds the communication between the devices of a compiled program, and models its time.
+"""Finds the communication between the devices of a compiled program, and estimates its time.
 
 The compiler gives collectives no cycles. Here each takes as long as its bytes need on the links
 that join the chips of its group, at the bandwidth that the maker publishes: all links of a group
 work at once and in both directions, groups that lie between one another share their links, and
-nothing is added for the start of a message, so the time is a lower bound. The schedule says what
-waits: a collective that is started, and done further down, overlaps with the computation in
-between; all others block. One moves at a time.
+nothing is added for the start of a message, so the time is a lower bound. A collective that is
+started, and done further down in the schedule, is taken to overlap with computing; others block.
 """
 
 import math
@@ -33,7 +32,7 @@ class Transfer(NamedTuple):
 
 @dataclass
 class Row:
-  """All similar transfers of a step. beside: they overlap with computing; waited: what does not."""
+  """All similar transfers of a step. beside: they overlap with computing."""
 
   kind: str
   axes: str
@@ -41,7 +40,6 @@ class Row:
   number: int = 0
   bytes: int = 0
   seconds: float = 0.0
-  waited: float = 0.0
 
 
 def _numbers(text: str) -> list[int]:
@@ -51,17 +49,17 @@ def _numbers(text: str) -> list[int]:
 def _iota(shape: str, dims: str, order: str) -> np.ndarray:
   """[2,4]<=[4,2]T(1,0): 0, 1, ... fill an array [4,2], transposed, and reshaped to [2,4]."""
   ids = np.arange(math.prod(_numbers(dims))).reshape(_numbers(dims))
-  ids = ids.transpose(_numbers(order)) if order else ids
+  if order:
+    ids = ids.transpose(_numbers(order))
   return ids.reshape(_numbers(shape)) if shape else ids
 
 
 def _mesh_groups(sizes: str, dims: str, order: str, axes: str) -> np.ndarray:
   """Parses groups like mesh['a'=2,'b'=8], device_ids=([8,2]T(1,0)) {'a','b':(2)4}: devices that
   differ only along named axes; for 'b':(2)4, b is split into axes of 2, 4 and the rest."""
-  wanted = {
-    name: (int(before or 1), int(size or 0))
-    for name, before, size in re.findall(r"'([\w.]+)'(?::\((\d+)\)(\d+))?", axes)
-  }
+  wanted = {}
+  for name, before, size in re.findall(r"'([\w.]+)'(?::\((\d+)\)(\d+))?", axes):
+    wanted[name] = int(before or 1), int(size or 0)
   shape, along = [], []
   for name, size in re.findall(r"'?([\w.]+)'?=(\d+)", sizes):
     before, part = wanted.get(name, (1, 0))
@@ -140,90 +138,52 @@ class Network:
     each side along which it extends, two around a ring, shared by groups in between."""
     ways = 0.0
     for stand, length, ring in zip(list(zip(*places))[1:], self.sides, self.rings):
-      if steps := len(set(stand)) - 1:
+      steps = len(set(stand)) - 1
+      if steps:
         apart = -(-(max(stand) - min(stand)) // steps)
-        ways += (2 if ring and (steps + 1) * apart == length else 1) / apart
+        is_closed = ring and (steps + 1) * apart == length
+        ways += (2 if is_closed else 1) / apart
     return ways * self.one_way
 
 
-class Timeline:
-  """Simulates a step with its collectives. seconds: of it; seconds_per_cycle: of computing."""
-
-  def __init__(self, program: Program, network: Network, seconds_per_cycle: float):
-    self.program, self.network, self.seconds_per_cycle = program, network, seconds_per_cycle
-    self.sums: dict[tuple[str, str, bool], Row] = {}  # {the first fields of a Row: Row}
-    self.seconds = self._run(program.entry, 1)
-    self.rows = sorted(self.sums.values(), key=lambda row: -row.waited)
-
-  def _run(self, name: str, times: int) -> float:
-    """Seconds of a computation, which runs `times` times in a step."""
-    now = free = 0.0
-    moving: dict[str, tuple[float, Row]] = {}  # {name of a collective: (when it ends, its Row)}
-    for instruction in self.program.computations[name]:
-      moves = list(self._moves(name, instruction))
-      if instruction.opcode in ('while', 'call', 'conditional') or (
-        instruction.opcode == 'async-start' and not moves
-      ):
-        trips = self.program.trips(instruction)
-        now += trips * sum(self._run(called, times * trips) for called in instruction.called)
-      for what, key, transfer in moves:
-        if what == 'update':  # the same transfer under a new name
-          if key in moving:
-            moving[instruction.name] = moving.pop(key)
-        elif what == 'done':
-          if key in moving:
-            ended, row = moving.pop(key)
-            row.waited += times * max(0.0, ended - now)
-            now = max(now, ended)
-        elif transfer:
-          first = transfer.kind, self.network.axes(transfer), what == 'start'
-          row, took = self.sums.setdefault(first, Row(*first)), self.network.seconds(transfer)
-          free = max(now, free) + took
-          row.number += times
-          row.bytes += times * transfer.bytes
-          row.seconds += times * took
-          if what == 'start':
-            moving[key] = free, row
-          else:
-            row.waited += times * (free - now)
-            now = free
-      now += instruction.cycles * self.seconds_per_cycle
-    return max([now, *(ended for ended, _ in moving.values())])
-
-  def _moves(
-    self, name: str, instruction: Instruction
-  ) -> Iterator[tuple[str, str, Transfer | None]]:
-    """Yields ('whole', 'start', 'update' or 'done', key, Transfer) of the collectives of an
-    instruction.
-
-    On TPUs an asynchronous collective is a chain of fusions: the first holds the custom call
-    AsyncCollectiveStart, the next ones compute something and move a piece, the last holds
-    AsyncCollectiveDone. All of them contain the collective, with the number of the chain."""
-    if re.fullmatch(r'(async|.*)-(done|update)', instruction.opcode):
-      plain, _, what = instruction.opcode.rpartition('-')
-      if plain == 'async' or collective(plain):
-        yield what, (instruction.operands or [''])[0], None
-    elif collective(instruction.opcode):
-      what = 'start' if instruction.opcode.endswith('-start') else 'whole'
-      yield what, instruction.name, self._transfer(name, instruction)
-    elif instruction.opcode in ('fusion', 'async-start'):
-      inner = list(self.program.below(instruction))
-      marks = {}
-      for where, i in inner:
-        if i.opcode == 'custom-call' and (mark := re.search(r'"AsyncCollective(\w+)"', i.rest)):
-          marks |= {(where, operand): mark[1].lower() for operand in i.operands}
-      for where, i in inner:
-        if collective(i.opcode):
-          chain = re.search(r'chain_id="?(\d+)', i.rest)
-          what = marks.get((where, i.name), 'part' if chain else 'whole')
-          key = chain[1] if chain else i.name
-          if instruction.opcode == 'async-start':
-            what, key = 'start', instruction.name
-          if what != 'part':
-            yield what, key, self._transfer(where, i)
-
-  def _transfer(self, name: str, instruction: Instruction) -> Transfer:
-    kind, size = self.program.moved(name, instruction)
+def rows(program: Program, network: Network) -> list[Row]:
+  """The transfers of a step, those that take longest first."""
+  by_kind = {}
+  for name, instruction, times, beside in _collectives(program, program.entry):
+    kind, size = program.moved(name, instruction)
     if kind == 'collective-permute':  # a sum of operands, results and a context
       size = max(arrays(instruction.type))
-    return Transfer(kind, size, groups_of(instruction.rest, self.network.mesh.size))
+    transfer = Transfer(kind, size, groups_of(instruction.rest, network.mesh.size))
+    axes = network.axes(transfer)
+    row = by_kind.setdefault((kind, axes, beside), Row(kind, axes, beside))
+    row.number += times
+    row.bytes += times * size
+    row.seconds += times * network.seconds(transfer)
+  return sorted(by_kind.values(), key=lambda row: -row.seconds)
+
+
+def _collectives(
+  program: Program, name: str, times: int = 1, beside: bool = False
+) -> Iterator[tuple[str, Instruction, int, bool]]:
+  """Yields (computation, collective, how often it runs, whether it overlaps with computing) of the
+  computation `name`, which runs `times` times.
+
+  On TPUs an asynchronous collective may be a chain of fusions, of which the first starts it, the
+  next ones compute something and move a piece, and the last waits for its end. All of them contain
+  the collective, with the number of the chain."""
+  chains = set()
+  for instruction in program.computations[name]:
+    if collective(instruction.opcode):
+      yield name, instruction, times, beside or instruction.opcode.endswith('-start')
+    elif instruction.opcode in ('while', 'call', 'conditional', 'async-start'):
+      trips, is_started = program.trips(instruction), instruction.opcode == 'async-start'
+      for called in instruction.called:
+        yield from _collectives(program, called, times * trips, beside or is_started)
+    elif instruction.opcode == 'fusion':
+      for where, inner in program.below(instruction):
+        if collective(inner.opcode):
+          chain = re.search(r'chain_id="?(\d+)', inner.rest)
+          if chain is None or chain[1] not in chains:
+            yield where, inner, times, beside or chain is not None
+          if chain:
+            chains.add(chain[1])

@@ -29,36 +29,40 @@ def step_times(
   estimates: {clock: {compute_only: {step_s, mfu, chip_hours}, with_communication: as compute_only},
     where with_communication is missing with one chip, or if the links' bandwidth is not published;
     {} for a program with kernels or other work whose time the compiler does not know;
-  transfers: [links.Row as a dict], their times by the calibrated clock; interconnect: the bandwidth
-    they use, None if it is not published; collective_bytes: {kind: bytes on one device};
-  uncounted: see hlo.Program.
+  transfers: [links.Row as a dict]; interconnect: the bandwidth they use, None if it is not
+    published; collective_bytes: {kind: bytes on one device}; uncounted: see hlo.Program.
 
   flops: of the model, over all devices; chips: how many there are; full_steps: the rows of the run
   whose chip_hours are given, in full batches."""
   network, published = links.Network(mesh, chip.published), chip.published
-  estimates, first = {}, links.Timeline(program, network, chip.seconds_per_cycle)
-  share = flops / mesh.size / chip.peak
-  clocks = {'calibrated': chip.seconds_per_cycle, 'data_sheet': chip.data_sheet_seconds}
-  for clock, cycle in clocks.items():
+  rows, cycles = links.rows(program, network), sum(program.cycles().values())
+  blocking = sum(row.seconds for row in rows if not row.beside)
+  estimates, moved = {}, collections.Counter()
+  for row in rows:
+    moved[row.kind] += row.bytes
+  for clock, cycle in (
+    ('calibrated', chip.seconds_per_cycle),
+    ('data_sheet', chip.data_sheet_seconds),
+  ):
     if not cycle:
       continue
-    seconds = {'compute_only': sum(program.cycles().values()) * cycle}
+    seconds = {'compute_only': cycles * cycle}
     if network.known and mesh.size > 1:
-      seconds['with_communication'] = links.Timeline(program, network, cycle).seconds
-    estimates[clock] = {name: row(t, share / t, full_steps, chips) for name, t in seconds.items()}
-  moved = sum((collections.Counter({x.kind: x.bytes}) for x in first.rows), collections.Counter())
-  wire = {'bytes_per_s': published.interconnect, 'source': published.source}
-  out = {
-    'transfers': [dataclasses.asdict(row) for row in first.rows] if network.known else [],
-    'interconnect': wire if network.known else None,
+      seconds['with_communication'] = cycles * cycle + blocking
+    estimates[clock] = {}
+    for name, step_s in seconds.items():
+      estimates[clock][name] = {
+        'step_s': step_s,
+        'mfu': flops / mesh.size / chip.peak / step_s,
+        'chip_hours': full_steps * step_s * chips / 3600,
+      }
+  report = {
+    'transfers': [dataclasses.asdict(row) for row in rows] if network.known else [],
+    'interconnect': published.interconnect if network.known else None,
     'collective_bytes': dict(moved),
     'uncounted': program.uncounted(),
   }
-  return {'estimates': {} if missing(out) else estimates} | out
-
-
-def row(step_s: float, mfu: float, full_steps: float, chips: int) -> dict[str, float]:
-  return {'step_s': step_s, 'mfu': mfu, 'chip_hours': full_steps * step_s * chips / 3600}
+  return {'estimates': {} if missing(report) else estimates} | report
 
 
 def missing(report: Mapping[str, Any]) -> str:
@@ -69,29 +73,30 @@ def missing(report: Mapping[str, Any]) -> str:
 
 def fullest(report: Mapping[str, Any]) -> list[Any]:
   """The most complete estimate by each clock, with communication if known; [] if there is none."""
-  estimates = report.get('estimates', {}).values()
+  estimates = report['estimates'].values()
   return [x.get('with_communication', x['compute_only']) for x in estimates]
 
 
 def text_of(report: Mapping[str, Any]) -> list[str]:
   """Lines about what is not counted, and about the communication between devices."""
-  lines, moved = [], report['collective_bytes']
+  lines = []
   if lacking := missing(report):
     lines.append(f'no time and no MFU: the compiler gives no cycles to {lacking}')
   rest = [f'{name} {n:,}' for name, n in report['uncounted'].items() if name not in WITHOUT]
   if rest:
     lines.append(f'not counted, since the compiler gives them no cycles: {", ".join(rest)}')
-  wire, each = report['interconnect'], 'between devices, each step and device'
-  if not moved:
-    return [*lines, 'between devices: nothing']
-  if not wire:
-    sizes = ', '.join(f'{kind} {n / 1e6:,.1f} MB' for kind, n in moved.items())
-    return [*lines, f'{each}: {sizes}; no bandwidth of the links of this chip is published']
-  rows = []
+  if not report['interconnect']:
+    sizes = [f'{kind} {n / 1e6:,.1f} MB' for kind, n in report['collective_bytes'].items()]
+    return [*lines, f'between devices, in a step: {", ".join(sizes) or "nothing"}']
+  table = []
   for row in report['transfers']:
-    took, waited = (f'{1e3 * row[x]:.2f} ms' for x in ('seconds', 'waited'))
-    what = f'  {row["number"]} x {row["kind"]}', row['axes'] or '-', f'{row["bytes"] / 1e6:,.1f} MB'
-    how = ', beside compute' if row['beside'] else ''
-    rows.append((*what, took, f'waited for {waited}{how}'))
-  speed = f'{wire["bytes_per_s"] / 1e9:,.0f} GB/s of all links of a chip ({wire["source"]})'
-  return [*lines, f'{each}, by {speed} and the calibrated clock:', *aligned(rows)]
+    table.append(
+      (
+        f'  {row["number"]} x {row["kind"]}',
+        row['axes'] or '-',
+        f'{row["bytes"] / 1e6:,.1f} MB',
+        f'{1e3 * row["seconds"]:.2f} ms{", beside computing" if row["beside"] else ""}',
+      )
+    )
+  speed = f'{report["interconnect"] / 1e9:,.0f} GB/s of all links of a chip, as published'
+  return [*lines, f'between devices, in a step, by {speed}:', *aligned(table or [('  nothing',)])]

@@ -1,0 +1,67 @@
+"""Searches the mesh, accumulation, remat and attention with which a step takes least time."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from bert_jax import sharding
+from bert_jax.errors import InputError, log
+from bert_jax.models.stack import REMAT_POLICIES
+from bert_jax.tasks import TASKS
+from bert_jax.tools.preflight import chips, costs, estimate, step_time
+from bert_jax.tools.preflight.compilation import Devices
+
+NOISE = 0.02  # that much comes and goes with the compiler's fusions, and is no improvement
+
+
+def seconds(report: Mapping[str, Any]) -> float:
+  """Estimated seconds of a step (with communication if known); inf if it does not fit."""
+  if not report['fits'] or not report['estimates']:
+    return math.inf
+  return step_time.fullest(report)[0]['step_s']
+
+
+def choices(config: ConfigDict, devices: Devices) -> Iterator[tuple[str, Any]]:
+  """Yields (field, value) that may be better than the config's, in the order of their effect:
+  parameters whole on each chip, sharded over one side of the slice, or over all of it; gathered
+  layer by layer; more or fewer microbatches; less kept for the backward pass, or more."""
+  mesh = sharding.mesh_of(config, TASKS[config.objective], devices).shape
+  within = len(devices) // config.mesh.slices // mesh['tensor']
+  side = max(1 + max(column) for column in zip(*(d.coords for d in devices)))
+  for size in sorted({1, side, within} - {mesh['fsdp']}, reverse=True):
+    if within % size == 0:
+      yield 'mesh.fsdp', size
+  yield 'mesh.gather', 'layer'
+  parts = config.optimizer.accumulation
+  for number in (parts * 2, parts * 4, parts * 16, parts // 2, parts // 4, parts // 16):
+    if number and config.batch_size % number == 0:
+      yield 'optimizer.accumulation', number
+  for policy in REMAT_POLICIES:
+    yield 'model.remat', policy
+  for kind in ('einsum', 'xla'):  # the compiler knows no time for the kernel, splash
+    yield 'model.attention_implementation', kind
+
+
+def search(
+  config: ConfigDict, report: dict[str, Any], devices: Devices, chip: chips.Chip
+) -> tuple[dict[str, Any], dict[str, Any]]:
+  """Tries one field after the other, and keeps what is faster, or the first to fit: (the changed
+  fields, the report with them). report: of the config as it is."""
+  fields: dict[str, Any] = {}
+  for name, value in choices(config, devices):
+    if estimate.changed(config, fields)[name.partition('.')[0]][name.partition('.')[2]] == value:
+      continue
+    tried = fields | {name: value}
+    if name == 'mesh.fsdp':
+      tried['mesh.data'] = -1
+    try:
+      other = estimate.estimate(estimate.changed(config, tried), devices, chip)
+    except InputError as error:
+      log.info('%s=%s is not possible: %s', name, value, error)
+      continue
+    log.info('%s=%s: %s, %.1f ms', name, value, costs.fits(other), 1e3 * seconds(other))
+    if seconds(other) < (1 - NOISE) * seconds(report):
+      fields, report = tried, other
+  return fields, report

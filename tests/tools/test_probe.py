@@ -3,13 +3,11 @@
 import json
 import shutil
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
-from test_report import workdir
 
-from bert_jax import command_line, predict
+from bert_jax import predict
 from bert_jax.config import InputError
 from bert_jax.tokenizers import wordpiece
 from bert_jax.tools.probe import __main__ as probe
@@ -177,79 +175,6 @@ def test_hidden_states_are_those_of_predict(model, sentences):
     np.testing.assert_allclose(states[i], expected, atol=1e-5)
 
 
-def test_a_long_probe_says_how_far_it_is_where_no_bar_is_seen(
-  model, sentences, monkeypatch, caplog
-):
-  monkeypatch.setattr(probe_pieces, 'AT_ONCE', 2)
-  some = sentences[:5]
-  for every, least in ((0, 1), (1000, 0)):  # seconds between lines
-    monkeypatch.setattr(command_line, 'EVERY', every)
-    caplog.clear()
-    with caplog.at_level('INFO', 'bert_jax'):
-      list(probe_layers.hidden(model, some))
-      probe_pieces.logs_of(model, [s.ids for s in some], Counter(), 'masked pieces')
-      probe_layers.attention(model, some)
-    for said in (
-      'layers: 4 of 5 sentences, about 00:0',
-      'masked pieces: 2 of 3 batches, about 00:0',
-      'attention: 1 of 5 sentences, about 00:0',
-    ):
-      assert caplog.text.count(said) == least, caplog.text
-
-
-def test_of_a_sweep_all_runs_are_probed(tmp_path, monkeypatch, capsys, caplog):
-  """And means over its seeds are shown; of each run as it is asked for. What is left out of the
-  sentences of all is said once."""
-  for seed in range(4):
-    workdir(tmp_path / f'seed={seed}', [(500, 'eval', {'mlm': 4.0})], f'seed={seed}', 'steps=500')
-  asked = []
-
-  def run(args):
-    asked.append((args.model, [*args.text]))
-    args.text[:] = ['changed']
-    if args.model.endswith('3'):
-      raise InputError('it has no checkpoint')
-    loss = {'losses': {'all': {'loss': 2.5 + len(asked)}}}
-    (Path(args.model) / 'probe').mkdir()
-    (Path(args.model) / 'probe' / '500.json').write_text(json.dumps(loss))
-    counts = {'sentences not used': 1200, 'unknown pieces': 7 if len(asked) == 1 else 0}
-    return [{'counts': {k: n for k, n in counts.items() if n}}]
-
-  monkeypatch.setattr(probe, 'run', run)
-  probe.main(['--model', str(tmp_path), '--text', 'a.txt'])
-  assert asked == [(str(tmp_path / f'seed={seed}'), ['a.txt']) for seed in range(4)]
-  out, said = capsys.readouterr()
-  said += caplog.text
-  assert f'left out: {tmp_path}/seed=3: it has no checkpoint' in said
-  assert said.count('1,200 sentences not used') == 1 and f'{tmp_path}/seed=0: 7 unknown' in said
-  assert 'probe_loss' in out and '4.5000 ± 1.0000' in out
-
-
-@pytest.mark.parametrize(
-  'sound, sentence', [('0', 'seed=1 and 1 more: no file'), ('-', 'error: no file')]
-)
-def test_what_keeps_runs_of_a_sweep_from_being_probed_is_said_once(
-  sound, sentence, tmp_path, monkeypatch, capsys, caplog
-):
-  for seed in range(3):
-    workdir(tmp_path / f'seed={seed}', [(500, 'eval', {'mlm': 4.0})], f'seed={seed}', 'steps=500')
-
-  def run(args):
-    if not args.model.endswith(sound):
-      raise InputError('no file')
-    return [{'counts': {}}]
-
-  monkeypatch.setattr(probe, 'run', run)
-  code = 0
-  try:
-    probe.main(['--model', str(tmp_path), '--text', 'a.txt'])
-  except SystemExit as end:
-    code = end.code
-  said = capsys.readouterr().err + caplog.text
-  assert sentence in said and said.count('left out') == (code == 0) == (sound == '0'), said
-  assert [f'{tmp_path}/seed={seed} ({seed + 1} of 3)' in said for seed in range(3)] == 3 * [True]
-
-
 def test_a_linear_probe_reads_the_word_from_the_embeddings(model, sentences):
   counts = Counter()
   result = probe_layers.linear(model, sentences, 1000, counts)
@@ -286,7 +211,32 @@ def test_where_a_head_looks():
   assert sums[5, 0, 2] == pytest.approx(np.log(n))
 
 
-def test_all_checkpoints_are_probed_once(pretrained, conllu, pairs, tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize('lengths', [(3, 7), (5,)])
+def test_a_head_that_looks_everywhere_has_the_entropy_of_a_uniform(model, monkeypatch, lengths):
+  """Special pieces are no queries: the means are over the pieces alone."""
+  sentences = [
+    probe_data.Sentence('', ('x',) * n, (), np.full(n, 7, np.int32), np.arange(n)) for n in lengths
+  ]
+  inside = lambda _, params, row: (None, np.ones((1, 2, row[0].shape[1], row[0].shape[1])))
+
+  def compiled(function):
+    def run(params, row):
+      size = int((np.asarray(row[3]) > 0).sum())
+      _, maps = inside(None, params, row)
+      return None, maps / size
+
+    return run
+
+  monkeypatch.setattr(model, 'compiled', compiled)
+  heads = probe_layers.attention(model, sentences)
+  sizes = np.array(lengths) + 2
+  weights = np.array(lengths) / sum(lengths)
+  for head in heads:
+    assert head['entropy'] == pytest.approx(weights @ np.log(sizes))
+    assert head['first'] == head['itself'] == pytest.approx(weights @ (1 / sizes))
+
+
+def test_all_checkpoints_are_probed(pretrained, conllu, pairs, tmp_path, capsys):
   workdir = tmp_path / 'run'
   shutil.copytree(pretrained[0], workdir)
   given = f'--model {workdir} --conllu en={conllu} --pairs {pairs} --checkpoint all'
@@ -300,28 +250,16 @@ def test_all_checkpoints_are_probed_once(pretrained, conllu, pairs, tmp_path, ca
     assert result['counts']['lines that are no minimal pair (left out)'] == 2
     assert f'{n}    {result["losses"]["all"]["loss"]:.3f}' in shown
   assert results[10]['losses']['all']['loss'] > results[20]['losses']['all']['loss']
+  assert results[10]['settings'] == results[20]['settings']
   for part in ('by pos', 'NOUN', 'by frequency', 'by language', 'majority', 'attends most to'):
     assert part in shown, part
-
-  with monkeypatch.context() as patch:
-    patch.delattr(predict, 'Model')  # so that no checkpoint can be probed again
-    probe.main(arguments)
-    assert capsys.readouterr().out == shown
-    probe.main([*arguments, '--checkpoint', 'latest'])
-    assert capsys.readouterr().out.splitlines()[1].startswith('20')
-    with pytest.raises(AttributeError):  # other settings are another result
-      probe.main([*arguments, '--words', '7'])
-    # Another run's checkpoint of that step, too, is another result.
-    (workdir / 'checkpoints/10/meta/metadata').touch()
-    with pytest.raises(AttributeError):
-      probe.main(arguments)
-  # A checkpoint that cannot be read is left out and named; the others are probed.
+  # A checkpoint that cannot be read is left out and named; the others are probed, on other data.
   file = max((workdir / 'checkpoints/10/params').rglob('*'), key=lambda p: p.stat().st_size)
   file.write_bytes(b'damaged' * 9)
-  probe.main([*arguments, '--words', '8'])
+  probe.main([*arguments[:-1], '8'])
   assert capsys.readouterr().out.splitlines()[1].startswith('20')
-  (aside,) = (workdir / 'probe').glob('20-*.json')  # what the first command found
-  assert json.loads(aside.read_text()) == results[20]
+  again = json.loads((workdir / 'probe/20.json').read_text())
+  assert again['settings']['data'] != results[20]['settings']['data']
 
 
 def test_each_language_of_a_run_has_its_loss(pretrained, model, tmp_path, monkeypatch):
@@ -349,7 +287,6 @@ def test_what_is_asked_wrongly_is_a_sentence(pretrained, tmp_path, capsys):
     (['--text', 'x', '--only', 'syntax'], '--only syntax is not known'),
     (['--text', 'x', '--words', '0'], '--words is 0; use 1 or more'),
     (['--pairs', __file__], 'holds no minimal pair'),
-    (['--text', '{language}.txt'], 'stands for languages, and this model names none'),
   ):
     with pytest.raises(SystemExit) as end:
       probe.main(['--model', str(pretrained[0]), *arguments])

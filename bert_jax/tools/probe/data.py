@@ -66,24 +66,31 @@ def drawn(values: Sequence[Any], most: int, left_out: str, counts: Counter[str])
 
 def _from_conllu(spec: str, counts: Counter[str], encoding: str) -> list[Words]:
   problems = Problems('eval', True, encoding)
-  read = conll.read(spec, 'eval', problems, conll.Layout('conllu', token_column=1, tag_column=3))
+  layout = conll.Layout('conllu', token_column=1, tag_column=3)
+  sentences = []
+  for sentence in conll.read(spec, 'eval', problems, layout):
+    tags = sentence.tags or (None,) * len(sentence.tokens)
+    sentences.append((sentence.tokens, _blanks(sentence.tokens), tags))
   counts.update({kind: n for kind, n in problems.counts.items() if '(' in kind})
-  blank = lambda s: s.after_blank or (False, *[True] * (len(s.tokens) - 1))
-  return [(s.tokens, blank(s), s.tags or (None,) * len(s.tokens)) for s in read]
+  return sentences
 
 
-def _from_lines(spec: str, counts: Counter[str], encoding: str) -> Sequence[Words]:
-  read = Counter()
-  out = [
-    (tuple(words), (False, *[True] * (len(words) - 1)), ())
-    for path in files.split_files(spec, 'eval')
-    for _, line in files.lines(path, read, encoding)
-    if (words := line.split())
-  ]
+def _from_lines(spec: str, counts: Counter[str], encoding: str) -> list[Words]:
+  sentences, read = [], Counter()
+  for path in files.split_files(spec, 'eval'):
+    for _, line in files.lines(path, read, encoding):
+      words = tuple(line.split())
+      if words:
+        sentences.append((words, _blanks(words), ()))
   counts.update({kind: n for kind, n in read.items() if kind != 'files'})
-  if not out:
+  if not sentences:
     raise InputError(f'--text {spec} holds no line with text; is it the right file?')
-  return out
+  return sentences
+
+
+def _blanks(words: Sequence[str]) -> tuple[bool, ...]:
+  """Is a blank before each word?"""
+  return (False, *[True] * (len(words) - 1))
 
 
 def _encoded(

@@ -51,21 +51,19 @@ def hidden(model: Model, sentences: Sequence[Sentence]) -> Iterator[np.ndarray]:
     yield jax.device_get(function(model.weights['encoder'], arrays))[:, 1 : n + 1]
 
 
-def words_of(
-  sentences: Sequence[Sentence], most: int, counts: Counter[str]
-) -> dict[bool, list[Word]]:
-  """{is it scored: [Word]} of the words with a tag: `most` train, a quarter of that is scored."""
-  out = {False: [], True: []}
+def words_of(sentences: Sequence[Sentence], most: int, counts: Counter[str]) -> list[list[Word]]:
+  """[words that train, words that are scored], all with a tag: `most`, and a quarter of that."""
+  parts: list[list[Word]] = [[], []]
   for i, sentence in enumerate(sentences):
     for word, tag, at in zip(sentence.words, sentence.tags, sentence.first):
       if tag and at >= 0:
-        out[i % 5 == 4].append((i, int(at), word, tag))
+        parts[i % 5 == 4].append((i, int(at), word, tag))
       elif tag:
         counts['tagged words without a piece, or cut off (not probed)'] += 1
-  for scored, limit in ((False, most), (True, most // 4)):
-    counts['words not probed (--words)'] += max(0, len(out[scored]) - limit)
-    out[scored] = out[scored][:limit]
-  return out
+  for part, limit in zip(parts, (most, most // 4)):
+    counts['words not probed (--words)'] += max(0, len(part) - limit)
+    del part[limit:]
+  return parts
 
 
 def linear(
@@ -73,37 +71,47 @@ def linear(
 ) -> dict[str, Any]:
   """Probes each layer: {'accuracy': [L + 1], 'control': [L + 1], 'majority', 'of_the_word',
   'words_trained', 'words_scored', 'tags'}, or {} if there are too few words with tags."""
-  words = words_of(sentences, most, counts)
-  tags = sorted({tag for *_, tag in words[False]})
-  if len(tags) < 2 or not words[True]:
+  trained, scored = words_of(sentences, most, counts)
+  gold, gold_scored = [tag for *_, tag in trained], [tag for *_, tag in scored]
+  tags = sorted(set(gold))
+  if len(tags) < 2 or not scored:
     return {}
-  places = defaultdict(list)  # {number of a sentence: the positions of its words}
-  for i, at, *_ in words[False] + words[True]:
-    places[i].append(at)
-  numbers, parts = sorted(places), {False: [], True: []}
-  for i, states in zip(numbers, hidden(model, [sentences[i] for i in numbers])):
-    parts[i % 5 == 4].append(states[:, places[i]])
-  features = {scored: np.concatenate(x, axis=1) for scored, x in parts.items()}
-  gold = {scored: [tag for *_, tag in words[scored]] for scored in words}
-  draw = lambda word: tags[zlib.crc32(word.encode()) % len(tags)]
-  drawn = {scored: [draw(word) for _, _, word, _ in words[scored]] for scored in words}
-  of_word, every = defaultdict(Counter), Counter(gold[False])
-  for _, _, word, tag in words[False]:
+  x, x_scored = _features(model, sentences, trained), _features(model, sentences, scored)
+  drawn, drawn_scored = _drawn(trained, tags), _drawn(scored, tags)
+  accuracy, control = [], []
+  for layer in progress(range(len(x)), 'linear probes', 'layers'):
+    accuracy.append(_accuracy(x[layer], gold, x_scored[layer], gold_scored))
+    control.append(_accuracy(x[layer], drawn, x_scored[layer], drawn_scored))
+  of_word = defaultdict(Counter)
+  for _, _, word, tag in trained:
     of_word[word][tag] += 1
-  usual = every.most_common(1)[0][0]
-  guess = [of_word[w].most_common(1)[0][0] if w in of_word else usual for _, _, w, _ in words[True]]
-  layers = progress(range(len(features[False])), 'linear probes', 'layers')
-  accuracy = lambda n, y: _accuracy(features[False][n], y[False], features[True][n], y[True])
-  accuracies = [[accuracy(n, y) for y in (gold, drawn)] for n in layers]
+  usual = Counter(gold).most_common(1)[0][0]
+  guesses = []
+  for _, _, word, _ in scored:
+    guesses.append(of_word[word].most_common(1)[0][0] if word in of_word else usual)
   return {
-    'accuracy': [a for a, _ in accuracies],
-    'control': [b for _, b in accuracies],
-    'majority': float(np.mean([tag == usual for tag in gold[True]])),
-    'of_the_word': float(np.mean([a == b for a, b in zip(guess, gold[True])])),
-    'words_trained': len(gold[False]),
-    'words_scored': len(gold[True]),
+    'accuracy': accuracy,
+    'control': control,
+    'majority': float(np.mean([tag == usual for tag in gold_scored])),
+    'of_the_word': float(np.mean([a == b for a, b in zip(guesses, gold_scored)])),
+    'words_trained': len(trained),
+    'words_scored': len(scored),
     'tags': tags,
   }
+
+
+def _features(model: Model, sentences: Sequence[Sentence], words: Sequence[Word]) -> np.ndarray:
+  """The hidden states of the first pieces of words, [L + 1, W, D]."""
+  places = defaultdict(list)  # {number of a sentence: the positions of its words}
+  for number, at, *_ in words:
+    places[number].append(at)
+  states = hidden(model, [sentences[number] for number in places])
+  return np.concatenate([x[:, at] for x, at in zip(states, places.values())], axis=1)
+
+
+def _drawn(words: Sequence[Word], tags: Sequence[str]) -> list[str]:
+  """A tag for each word, the same one wherever the word stands: the control task."""
+  return [tags[zlib.crc32(word.encode()) % len(tags)] for _, _, word, _ in words]
 
 
 def _accuracy(x: np.ndarray, y: Sequence, x_scored: np.ndarray, y_scored: Sequence) -> float:
@@ -133,20 +141,20 @@ def attention(model: Model, sentences: Sequence[Sentence]) -> list[dict[str, flo
   if not queries:
     return []
   names = 'first', 'last', 'itself', 'before', 'after', 'entropy', 'distance'
-  return [
-    {'layer': layer, 'head': head} | dict(zip(names, map(float, total[:, layer, head] / queries)))
-    for layer in range(total.shape[1])
-    for head in range(total.shape[2])
-  ]
+  out = []
+  for layer, head in np.ndindex(total.shape[1:]):
+    means = map(float, total[:, layer, head] / queries)
+    out.append({'layer': layer, 'head': head} | dict(zip(names, means)))
+  return out
 
 
 def _patterns(maps: np.ndarray) -> np.ndarray:
   """Statistics [7, L, H] of maps [L, H, n, n], summed over all but the first and last query."""
   n = maps.shape[-1]
-  q = np.arange(1, n - 1)
-  of = maps[:, :, q]
-  near = [of[:, :, q - 1, q + k] for k in (0, -1, 1)]
-  entropy = -np.sum(of * np.log(np.maximum(of, 1e-30)), axis=-1)
-  distance = np.sum(of * np.abs(q[:, None] - np.arange(n)), axis=-1)
-  values = [of[..., 0], of[..., -1], *near, entropy, distance]
+  queries = np.arange(1, n - 1)
+  shares = maps[:, :, queries]  # of what each query attends to
+  entropy = -np.sum(shares * np.log(np.maximum(shares, 1e-30)), axis=-1)
+  distance = np.sum(shares * np.abs(queries[:, None] - np.arange(n)), axis=-1)
+  itself, before, after = (shares[:, :, queries - 1, queries + k] for k in (0, -1, 1))
+  values = shares[..., 0], shares[..., -1], itself, before, after, entropy, distance
   return np.stack([value.sum(axis=-1) for value in values])

@@ -71,11 +71,12 @@ class Counts:
 
   def bigram(self, ids: np.ndarray) -> np.ndarray:
     """[n] bigram log probabilities, each given the previous piece."""
-    count = lambda counts, keys: np.array([counts[key] for key in keys], float)
-    firsts = [first for first, _ in _pairs(ids)]
-    seen, before = count(self.of_pair, _pairs(ids)), count(self.before, firsts)
-    kinds, unigram, known = count(self.kinds, firsts), np.exp(self.unigram(ids)), before > 0
-    mixed = (seen + kinds * unigram) / np.where(known, before + kinds, 1)
+    pairs = _pairs(ids)
+    of_pair = np.array([self.of_pair[pair] for pair in pairs], float)
+    before = np.array([self.before[first] for first, _ in pairs], float)
+    kinds = np.array([self.kinds[first] for first, _ in pairs], float)
+    unigram, known = np.exp(self.unigram(ids)), before > 0
+    mixed = (of_pair + kinds * unigram) / np.where(known, before + kinds, 1)
     return np.log(np.where(known, mixed, unigram))
 
 
@@ -85,9 +86,12 @@ def baselines(
   """For each Sentence (counts of its pieces, unigram and bigram log probabilities). reference: what
   is counted; []: even sentences for odd ones and vice versa, so that none counts for itself."""
   parts = [reference] if reference else [sentences[1::2], sentences[0::2]]
-  parts = [Counts([s.ids for s in part], pieces) for part in parts]
-  of = lambda counts, ids: (counts.of_piece[ids], counts.unigram(ids), counts.bigram(ids))
-  return [of(parts[i % len(parts)], sentence.ids) for i, sentence in enumerate(sentences)]
+  counted = [Counts([sentence.ids for sentence in part], pieces) for part in parts]
+  out = []
+  for i, sentence in enumerate(sentences):
+    counts, ids = counted[i % len(counted)], sentence.ids
+    out.append((counts.of_piece[ids], counts.unigram(ids), counts.bigram(ids)))
+  return out
 
 
 def losses(
@@ -97,9 +101,9 @@ def losses(
   'by_language'}, each {'pieces', 'loss', 'unigram', 'bigram'}. Frequency: as in `baselines`."""
   logs = logs_of(model, [s.ids for s in sentences], counts, 'masked pieces')
   base = baselines(sentences, reference, model.tokenizer.vocab_size)
-  join = lambda arrays: np.concatenate([*arrays, np.zeros(0)])
-  counted, unigram, bigram = (join(x[k] for x in base) for k in range(3))
-  columns = {'loss': join(logs), 'unigram': unigram, 'bigram': bigram}
+  none = np.zeros(0)
+  counted, unigram, bigram = (np.concatenate([*column, none]) for column in zip(*base))
+  columns = {'loss': np.concatenate([*logs, none]), 'unigram': unigram, 'bigram': bigram}
   frequency = np.digitize(counted, BANDS)
   names = ['0', *(f'{a}-{b - 1}' for a, b in zip(BANDS, BANDS[1:])), f'{BANDS[-1]}+']
   tags = [s.tags[w] or '_' if s.tags else '' for s in sentences for w in s.word_of]
@@ -157,7 +161,16 @@ def minimal_pairs(model: Model, pairs: Sequence[Pair], counts: Counter[str]) -> 
   sums = np.array([x.sum() if len(x) else np.nan for x in logs]).reshape(-1, 2)
   equal = np.isclose(*sums.T, rtol=1e-6, atol=1e-6)
   right = (sums[:, 0] > sums[:, 1]) & ~equal
-  share = lambda k, name: float(right[[p[k] == name for p in pairs]].mean())
-  group = lambda k: {name: share(k, name) for name in sorted({p[k] for p in pairs} - {''})}
-  out = {'pairs': len(pairs), 'accuracy': float(right.mean()), 'ties': int(equal.sum())}
-  return out | {'by_uid': group(2), 'by_term': group(3)}
+
+  def accuracies(field: int) -> dict[str, float]:
+    """The accuracy by each value of a field of the pairs."""
+    values = np.array([pair[field] for pair in pairs])
+    return {str(x): float(right[values == x].mean()) for x in sorted({*values} - {''})}
+
+  return {
+    'pairs': len(pairs),
+    'accuracy': float(right.mean()),
+    'ties': int(equal.sum()),
+    'by_uid': accuracies(2),
+    'by_term': accuracies(3),
+  }

@@ -111,7 +111,7 @@ def test_rows_are_those_of_lines_of_json(name, kind, tmp_path, letters):
   assert rows_of(name, written(tmp_path, '.jsonl', records[::-1]), letters) != wanted
 
 
-IN_CELLS = 'table', 'pairs', 'scores', 'several', 'squad', 'copa', 'gap', 'wsc', 'en-de'
+IN_CELLS = 'table', 'pairs', 'scores', 'several', 'squad', 'copa', 'gap', 'wsc'
 
 
 @pytest.mark.parametrize('name', IN_CELLS)

@@ -86,14 +86,6 @@ def test_all_forms_of_parallel_text_are_read_alike(form, tmp_path):
     assert texts_of(read(spec, split='eval')[0]) == [('no', 'nein')]
 
 
-def test_a_side_of_several_files_is_refused(tmp_path):
-  """Whose lines would stand beside lines of the other side that are not theirs."""
-  parallel(tmp_path)
-  (tmp_path / 'more.de').write_text('Mehr\n')
-  with one_sentence(f'{tmp_path}/*.de is 2 files; name one, whose lines have those of the other'):
-    read(f'en={tmp_path}/train.en,de={tmp_path}/*.de')
-
-
 def test_tfds(tmp_path):
   splits = dict.fromkeys(('train', 'validation'), [{'en': a, 'de': b} for a, b in PAIRS])
   spec = tfds_set(tmp_path, {'de': str, 'en': str}, splits, 'wmt0_translate')
@@ -111,60 +103,20 @@ def test_files_of_different_lengths_are_refused_at_the_first_line(longer, tmp_pa
     read(tmp_path, skip=True)  # nothing says which line is lost: it cannot be skipped
 
 
-@pytest.mark.parametrize('side, column', [('source', 'en'), ('target', 'de')])
+@pytest.mark.parametrize('empty', [('', 'Leer'), ('Empty', ' ')])
 @pytest.mark.parametrize('form', ['files', 'table'])
-def test_an_empty_side_is_refused_at_its_line_or_left_out(side, column, form, tmp_path):
-  empty = ('', 'Leer') if side == 'source' else ('Empty', ' ')
+def test_an_empty_side_is_refused_at_its_line_or_left_out(empty, form, tmp_path):
   pairs = [PAIRS[0], empty, PAIRS[1]]
   if form == 'files':
     spec, place = parallel(tmp_path, pairs), 'train.en:2'
   else:
     spec, place = tmp_path / 'train.tsv', 'train.tsv:3'
     spec.write_text('en\tde\n' + ''.join(f'{a}\t{b}\n' for a, b in pairs))
-  with one_sentence(f"{place}: the {side} (column '{column}') is empty"):
+  with one_sentence(f'{place}: its source or its target is empty'):
     read(spec)
   kept, problems = read(spec, skip=True)
   assert texts_of(kept) == PAIRS[:2]
-  assert problems.counts[f'pairs without a {side} (skipped)'] == 1
-
-
-def nested_rows(path, *rows):
-  """A file with these objects, or what pandas prints of them, in the column `translation`."""
-  if path.suffix == '.jsonl':
-    lines = [f'{{"id": 7, "translation": {row}}}' for row in rows]
-  else:
-    lines = ['id,translation', *('7,"' + row.replace('"', '""') + '"' for row in rows)]
-  path.write_text('\n'.join([*lines, '']))
-  return path
-
-
-@pytest.mark.parametrize('name', ['a.jsonl', 'a.csv'])
-@pytest.mark.parametrize('side', ['en', 'de'])
-def test_a_null_in_a_nested_pair_is_named_by_its_line(tmp_path, name, side):
-  null = json.dumps({'en': 'Good', 'de': 'Gut'} | {side: None})
-  path = nested_rows(tmp_path / name, '{"en": "New", "de": "Neu"}', null)
-  place = f'{name}:{3 if name == "a.csv" else 2}'
-  kind = {'en': 'source', 'de': 'target'}[side]
-  with one_sentence(f"{place}: the {kind} (column '{side}') is empty; write one, or remove"):
-    read(path)
-  pairs, problems = read(path, skip=True)
-  assert texts_of(pairs) == [('New', 'Neu')]
-  assert problems.places[f'pairs without a {kind} (skipped)'] == [place]
-  if side == 'de':
-    pairs, problems = read(path, split='eval')
-    assert texts_of(pairs)[1] == ('Good', None)
-    assert problems.places['without a target (translated, not scored)'] == [place]
-
-
-def test_a_pair_may_be_an_object_in_a_cell(tmp_path):
-  printed = "{'en': 'It\\'s', 'de': 'Es'}", '{"en": "New", "de": "Neu"}'
-  path = nested_rows(tmp_path / 'a.csv', *printed, "{'en': array(}", 'plain')
-  with one_sentence("a.csv:4: column 'translation' holds \"{'en': array(}\"; write a JSON object"):
-    read(path)
-  pairs, problems = read(path, skip=True)
-  assert texts_of(pairs) == [("It's", 'Es'), ('New', 'Neu')]
-  assert problems.places['pairs that are no object (skipped)'] == ['a.csv:4']
-  assert problems.places['rows without a column (skipped)'] == ['a.csv:1']
+  assert problems.counts['pairs without a text (skipped)'] == 1
 
 
 def test_what_has_no_target_is_translated_and_not_scored_but_no_training_data(tmp_path):
@@ -188,12 +140,10 @@ PAIR, DENOISE, NO_FIELD = 'pair=en-de,size=small', 'denoise', 'config has no fie
   [
     (PAIR, 'translation.target_column=en', "target_column are both 'en'"),
     (PAIR, 'translation.beams=0', 'translation.beams=0 it writes nothing'),
-    (PAIR, 'translation.beams=-1', 'outside'),
     (PAIR, 'translation.target_length=2000', 'longer than model.max_position_embeddings 1024'),
     (PAIR, 'model.mixer=bag', 'reads later tokens too'),
     (PAIR, 'model.causal=true', 'hide the rest of a source'),
     (PAIR, 'data.train=', 'data.train is empty'),
-    ('pair=ende', 'seed=1', 'write pair=en-de'),
     (DENOISE, 'masking.policy=span', NO_FIELD),
     (DENOISE, 'loss.nsp_weight=1', NO_FIELD),
     (DENOISE, 'eval_masking.mask_share=0.5', NO_FIELD),
@@ -275,6 +225,13 @@ def test_long_pairs_are_left_out_of_training_or_cut_and_always_counted(tokenizer
     assert len(kept.texts[1][0]) == 10 and len(kept.targets[2]) == 12
     assert kept.targets[2][-1] != tokenizer.sep_id  # a text that goes on does not end here
     assert kept.pairs[2].target == long  # and is scored whole
+  sides = 'data.seq_length=16', 'translation.target_length=8'  # each has a length of its own
+  (kept, problems), words = rows(pairs, tokenizer, *sides, split='eval'), WORDS * 2
+  assert problems.counts['pairs cut (longer than 16 and 8 tokens)'] == 2
+  assert kept.texts[1][0].tolist() == ids(tokenizer, ' '.join(words[:14]))
+  assert kept.targets[2].tolist() == ids(tokenizer, ' '.join(words[:8]))
+  whole, problems = rows([(' '.join(words[:14]), long)], tokenizer, *sides, split='eval')
+  assert whole.texts[0][0].tolist() == ids(tokenizer, ' '.join(words[:14]))
   with one_sentence('no pair of data.train is short enough'):
     rows(pairs[1:], tokenizer)
 

@@ -78,21 +78,30 @@ def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
   yield from decoder_rules(config)
   fields, longest = config.translation, config.model.max_position_embeddings
   length, best = task.limits(config)[1], config.checkpoint.best_metric
-  long = f'translation.target_length {length} is longer than model.max_position_embeddings'
-  fits = not models.has_position_table(config.model) or length <= longest
-  yield fits, f'{long} {longest}; raise the one, lower the other, or set task.max_length.'
-  both = f'translation.source_column and target_column are both {fields.source_column!r}'
-  yield fields.source_column != fields.target_column, f'{both}; name two columns.'
-  unwritten = f'checkpoint.best_metric={best} is of what an evaluation writes, and with'
-  nothing = 'translation.beams=0 it writes nothing; set it to 1 or more.'
-  yield fields.beams > 0 or best not in task.SCORES, f'{unwritten} {nothing}'
+  yield (
+    not models.has_position_table(config.model) or length <= longest,
+    f'translation.target_length {length} is longer than model.max_position_embeddings {longest}; '
+    'raise the one, lower the other, or set task.max_length.',
+  )
+  yield (
+    fields.source_column != fields.target_column,
+    f'translation.source_column and target_column are both {fields.source_column!r}; '
+    'name two columns.',
+  )
+  yield (
+    fields.beams > 0 or best not in task.SCORES,
+    f'checkpoint.best_metric={best} is of what an evaluation writes, and with translation.beams=0 '
+    'it writes nothing; set it to 1 or more.',
+  )
 
 
 def from_released(config: ConfigDict, released: Released) -> None:
-  config.translation.begin, said = released.begin, {'beams': 1, **released.writing}
+  config.translation.begin = released.begin
+  writing = {'beams': 1, **released.writing}
   with config.translation.ignore_type():  # config.check looks at them
-    for name in ('beams', 'length_penalty', 'early_stopping') & said.keys():
-      config.translation[name] = said[name]
+    for name in ('beams', 'length_penalty', 'early_stopping'):
+      if name in writing:
+        config.translation[name] = writing[name]
 
 
 BEAMS = 4  # of a model that was trained with translation.beams=0
@@ -112,13 +121,16 @@ class Translate(OfHead):
     length_penalty: float | None = None,
     max_tokens: int | None = None,
   ):
-    of = model.objective
-    beams = of.beams or BEAMS if beams is None else beams
-    longest = of.longest if max_tokens is None else min(of.longest, max_tokens)
-    penalty = of.length_penalty if length_penalty is None else float(length_penalty)
-    words = of.model.with_vocab_size(model.tokenizer.vocab_size)
-    search = {'beams': beams, 'longest': longest, 'length_penalty': penalty}
-    self.objective = dataclasses.replace(of, model=words, **search)
+    trained = model.objective
+    if beams is None:
+      beams = trained.beams or BEAMS
+    self.objective = dataclasses.replace(
+      trained,
+      model=trained.model.with_vocab_size(model.tokenizer.vocab_size),
+      beams=beams,
+      longest=min(trained.longest, max_tokens or trained.longest),
+      length_penalty=float(trained.length_penalty if length_penalty is None else length_penalty),
+    )
     super().__init__(model)
 
   def outputs(self, params: dict, batch: dict) -> dict[str, Any]:

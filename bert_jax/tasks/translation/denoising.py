@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 from bert_jax.field import Field
 from bert_jax.objectives.translation import Denoising
 from bert_jax.tasks import labelled, translation
-from bert_jax.tasks.pretraining import CORPUS, PRETRAINING, variant
+from bert_jax.tasks.pretraining import CORPUS, PRETRAINING, words_alone
 from bert_jax.tokenizers import Tokenizer
 
 RATE = Field(0.3, 'share of the tokens of a text that is hidden', allowed='(0, 1)')
@@ -66,7 +66,7 @@ def judged_under(config: ConfigDict) -> dict[str, Any]:
   return {'eval.seed': seed, **{name: config.denoising[name.partition('.')[2]] for name in FIELDS}}
 
 
-DENOISING = variant(
+DENOISING = words_alone(
   'denoising',
   resolve=resolve,
   objective=objective,

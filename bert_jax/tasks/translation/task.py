@@ -42,11 +42,19 @@ def limits(config: ConfigDict) -> tuple[int, int]:
 
 def objective(config: ConfigDict, tokenizer: Tokenizer) -> Translation:
   fields = config.translation
-  options = {x: fields[x] for x in ('beams', 'length_penalty', 'early_stopping')}
-  options |= {'smoothing': fields.label_smoothing, 'scores': SCORES if fields.beams else ()}
-  options |= {'target_length': target_length(config), 'longest': limits(config)[1]}
-  options |= {'begin_id': before(config, tokenizer)[0], 'end_id': tokenizer.sep_id}
-  return labelled.objective(Translation, config, **options)
+  return labelled.objective(
+    Translation,
+    config,
+    beams=fields.beams,
+    length_penalty=fields.length_penalty,
+    early_stopping=fields.early_stopping,
+    smoothing=fields.label_smoothing,
+    scores=SCORES if fields.beams else (),
+    target_length=target_length(config),
+    longest=limits(config)[1],
+    begin_id=before(config, tokenizer)[0],
+    end_id=tokenizer.sep_id,
+  )
 
 
 def before(config: ConfigDict, tokenizer: Tokenizer) -> tuple[int, ...]:
@@ -122,13 +130,21 @@ class Pairs(Scored):
 
   def answers(self, outputs: Mapping[str, np.ndarray]) -> list[dict]:
     numbers, (written, scores) = by_example(outputs, 'written', 'scores')
-    out = []
+    answers = []
     for e, ids, score in zip(numbers, written, scores):
-      pair, prediction = self.pairs[e], self.tokenizer.decode(ids[ids >= 0])
-      out.append({'id': pair.id, 'where': pair.where, 'length': self.tokens[e]})
-      out[-1] |= {'source': pair.source, 'prediction': prediction, 'score': float(score)}
-      out[-1] |= {} if pair.target is None else {'gold': pair.target}
-    return out
+      pair = self.pairs[e]
+      answer = {
+        'id': pair.id,
+        'where': pair.where,
+        'length': self.tokens[e],
+        'source': pair.source,
+        'prediction': self.tokenizer.decode(ids[ids >= 0]),
+        'score': float(score),
+      }
+      if pair.target is not None:
+        answer['gold'] = pair.target
+      answers.append(answer)
+    return answers
 
   def scores(self, answers: list[dict]) -> dict[str, float]:
     return {name: score for name, (score, _, _) in sacrebleu_scores(answers).items()}
@@ -136,7 +152,8 @@ class Pairs(Scored):
   def files(self, answers: list[dict]) -> dict[str, str]:
     """translations.txt, a line for each source, and the scores as sacrebleu prints them."""
     out = {'translations.txt': ''.join(f'{" ".join(a["prediction"].split())}\n' for a in answers)}
-    if known := [answer for answer in answers if 'gold' in answer]:
+    known = [answer for answer in answers if 'gold' in answer]
+    if known:
       scores = sacrebleu_scores(known).values()
       out['sacrebleu.txt'] = ''.join(f'{line}\n{signature}\n' for _, line, signature in scores)
     return out

@@ -499,7 +499,7 @@ HYBRID = 'language_model.kind=hybrid model.causal=false'
     ('language_model.kind=masked', 'set model.causal=false.'),
     ('model.causal=false', 'set model.causal=true.'),
     ('language_model.kind=causal,hybrid@5 model.causal=false', 'a hybrid does not change'),
-    (f'{HYBRID} language_model.causal_share=1', 'causal_share=1 ends with a model that is causal'),
+    (f'{HYBRID} language_model.causal_share=1', 'ends with a model that is causal'),
     ('language_model.kind=casual', "is not understood at 'casual'; use one of"),
     ('language_model.kind=causal,masked@0 model.causal=false', 'does not begin at step 0 and'),
     ('corpus.rows=nsp', 'corpus.rows=nsp makes pairs'),

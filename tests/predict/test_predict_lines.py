@@ -256,9 +256,8 @@ def test_attention_reads_a_text_or_two(pretrained_model):
   assert found[1] == {'error': '3 fields where this task reads a text, or text and pair'}
 
 
-def test_many_masks_are_filled_as_few_are(pretrained_model, monkeypatch):
-  """In parts of AT_ONCE, wherever in a row they are; expected: the head over all tokens of each."""
-  monkeypatch.setattr(masked_words, 'AT_ONCE', 8)
+def test_many_masks_are_filled_as_few_are(pretrained_model):
+  """Wherever in a row they are; expected: the head over all tokens of each."""
   rng, texts = np.random.default_rng(0), []
   for number in (1, 3, 20, 28, 2):
     text = list(rng.choice(WORDS, 28))

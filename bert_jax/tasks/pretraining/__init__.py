@@ -74,35 +74,53 @@ LOSS = {
 
 
 def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
-  weight, sbo, rows = config.loss.nsp_weight, config.loss.sbo_weight, config.corpus.rows
+  model, pairs, spans = config.model, config.loss.nsp_weight, config.loss.sbo_weight
+  row, rows = config.data.seq_length, config.corpus.rows
   for block in ('masking', 'eval_masking'):
-    much = f'{block}.mask_share and {block}.random_share add up to more than 1.'
-    yield config[block].mask_share + config[block].random_share <= 1, much
-  rate, tokens = config.masking.masked_lm_prob, config.data.seq_length
-  most, takes = config.masking.max_predictions_per_seq, task.most_predictions(rate, tokens)
+    yield (
+      config[block].mask_share + config[block].random_share <= 1,
+      f'{block}.mask_share and {block}.random_share add up to more than 1.',
+    )
+  rate, most = config.masking.masked_lm_prob, config.masking.max_predictions_per_seq
+  takes = task.most_predictions(rate, row)
   # Published caps round the rate up or down: 20 of 128 tokens, 76 and 77 of 512.
-  few = f'masking.max_predictions_per_seq is {most}, and masked_lm_prob={rate:g} of {tokens} tokens'
-  advice = f'takes {takes}; set it to {takes} or more, or to 0 for as many as it takes.'
-  yield most in (0, takes) or most >= int(rate * tokens), f'{few} {advice}'
-  no_pairs = f'loss.nsp_weight is {weight} but corpus.rows={rows} makes no sentence pairs'
-  yield weight == 0 or rows in PAIRS, f'{no_pairs}; set loss.nsp_weight=0 or corpus.rows=nsp.'
+  yield (
+    most in (0, takes) or most >= int(rate * row),
+    f'masking.max_predictions_per_seq is {most}, and masked_lm_prob={rate:g} of {row} tokens takes '
+    f'{takes}; set it to {takes} or more, or to 0 for as many as it takes.',
+  )
+  yield (
+    pairs == 0 or rows in PAIRS,
+    f'loss.nsp_weight is {pairs} but corpus.rows={rows} makes no sentence pairs; '
+    'set loss.nsp_weight=0 or corpus.rows=nsp.',
+  )
   yield from length_rules(config)
-  row, window = config.data.seq_length, config.model.attention_window
-  sees_all = config.model.global_attention_every or config.model.global_tokens  # so does [CLS]
-  near = f'[CLS] sees {window // 2} tokens of a pair of up to {row} (model.attention_window)'
-  near = f'{near}; set model.global_tokens, or loss.nsp_weight=0.'
-  yield weight == 0 or sees_all or not 0 < window < 2 * (row - 1), near
-  no_spans = f'loss.sbo_weight is {sbo} but masking.policy={config.masking.policy} masks no spans'
-  spans = values_of(config.masking.policy) == ('span',)
-  yield not sbo or spans, f'{no_spans}; set masking.policy=span, or loss.sbo_weight=0.'
-  decoder, most = config.model.mask_decoder, config.model.max_position_embeddings
-  alone = f'model.mask_decoder={decoder} is for masked words alone; set it to 0.'
-  yield not (decoder and (weight or sbo or 'language_model' in config)), alone
-  reads = f'model.mask_decoder reads {most} positions (max_position_embeddings)'
-  yield not decoder or row <= most, f'{reads}, and data.seq_length is {row}; change one of them.'
-  odd = f'corpus.weights is {quoted(config.corpus.weights)}; write ((language, factor), ...)'
-  wanted = f'{odd} with factors above 0; corpus.languages leaves languages out.'
-  yield pairs_with_positive_numbers(config.corpus.weights), wanted
+  window, sees_all = model.attention_window, model.global_attention_every or model.global_tokens
+  yield (
+    pairs == 0 or sees_all or not 0 < window < 2 * (row - 1),
+    f'[CLS] sees {window // 2} tokens of a pair of up to {row} (model.attention_window); '
+    'set model.global_tokens, or loss.nsp_weight=0.',
+  )
+  yield (
+    not spans or values_of(config.masking.policy) == ('span',),
+    f'loss.sbo_weight is {spans} but masking.policy={config.masking.policy} masks no spans; '
+    'set masking.policy=span, or loss.sbo_weight=0.',
+  )
+  decoder, positions = model.mask_decoder, model.max_position_embeddings
+  yield (
+    not (decoder and (pairs or spans or 'language_model' in config)),
+    f'model.mask_decoder={decoder} is for masked words alone; set it to 0.',
+  )
+  yield (
+    not decoder or row <= positions,
+    f'model.mask_decoder reads {positions} positions (max_position_embeddings), and '
+    f'data.seq_length is {row}; change one of them.',
+  )
+  yield (
+    pairs_with_positive_numbers(config.corpus.weights),
+    f'corpus.weights is {quoted(config.corpus.weights)}; write ((language, factor), ...) '
+    'with factors above 0; corpus.languages leaves languages out.',
+  )
 
 
 def without_effect(config: ConfigDict) -> tuple[str, ...]:
@@ -113,22 +131,35 @@ def without_effect(config: ConfigDict) -> tuple[str, ...]:
 def rules_of_words_alone(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   """The rules of an objective that predicts words only, without sentence pairs or spans."""
   for name in ('nsp_weight', 'sbo_weight'):
-    fault = f'loss.{name} is {config.loss[name]}, and {config.objective} has no such term'
-    yield not config.loss[name], f'{fault}; set it to 0.'
+    weight = config.loss[name]
+    yield (
+      not weight,
+      f'loss.{name} is {weight}, and {config.objective} has no such term; set it to 0.',
+    )
   yield from rules(config)
 
 
 def length_rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   """The rules for rows whose length changes by step (corpus.lengths)."""
-  lengths, longest, cuts = task.lengths(config), config.data.seq_length, 'corpus.lengths cuts rows'
-  most = f'use at most {longest}, or raise data.seq_length.'
-  yield max(lengths, default=0) <= longest, f'corpus.lengths is longer than a row; {most}'
-  parts = 'which would part the sentences of a pair; set loss.nsp_weight=0 and corpus.rows=full.'
-  yield not (lengths and config.loss.nsp_weight), f'{cuts}, {parts}'
-  mixes = 'and a Fourier transform mixes all that is in a row; choose another model.mixer.'
-  yield not lengths or config.model.mixer != 'fourier', f'{cuts}, {mixes}'
-  follows = 'and a memory goes on from row to row; set model.memory_length=0.'
-  yield not (lengths and config.model.memory_length), f'{cuts}, {follows}'
+  lengths, longest = task.lengths(config), config.data.seq_length
+  yield (
+    max(lengths, default=0) <= longest,
+    f'corpus.lengths is longer than a row; use at most {longest}, or raise data.seq_length.',
+  )
+  yield (
+    not (lengths and config.loss.nsp_weight),
+    'corpus.lengths cuts rows, which would part the sentences of a pair; set loss.nsp_weight=0 and '
+    'corpus.rows=full.',
+  )
+  yield (
+    not lengths or config.model.mixer != 'fourier',
+    'corpus.lengths cuts rows, and a Fourier transform mixes all that is in a row; choose another '
+    'model.mixer.',
+  )
+  yield (
+    not (lengths and config.model.memory_length),
+    'corpus.lengths cuts rows, and a memory goes on from row to row; set model.memory_length=0.',
+  )
 
 
 def from_released(config: ConfigDict, released: Released) -> None:
@@ -144,11 +175,14 @@ def card(config: ConfigDict) -> Card:
   return Card(trained_for, languages=config.corpus.languages)
 
 
-def variant(name: str, **changes: Any) -> Family:
+def words_alone(name: str, **changes: Any) -> Family:
   """Makes the record of another objective on the rows of PRETRAINING, without sentence pairs."""
-  of_all: dict[str, Any] = {'predictions': OF_WORDS, 'rules': rules_of_words_alone}
-  of_all['card'] = lambda config: Card(f'`{name}`', languages=config.corpus.languages)
-  return dataclasses.replace(PRETRAINING, name=name, **of_all | changes)
+
+  def card(config: ConfigDict) -> Card:
+    return Card(f'`{name}`', languages=config.corpus.languages)
+
+  usual = {'predictions': OF_WORDS, 'rules': rules_of_words_alone, 'card': card}
+  return dataclasses.replace(PRETRAINING, name=name, **{**usual, **changes})
 
 
 SBO = {'sbo': 'loss.sbo_weight'}

@@ -33,7 +33,6 @@ from bert_jax.tokenizers import RESERVED
 MASK = RESERVED[4]
 Outputs = Mapping[str, np.ndarray]  # what an Ask's `outputs` gave for all rows
 PLACES = 'example_ids', 'cls_positions'  # the arrays that tokens_of reads
-AT_ONCE = 256  # vectors for which probabilities of all pieces are held; a power of two
 
 
 def with_masks(tokenizer: tokenizers.Tokenizer, text: str) -> str:
@@ -63,37 +62,21 @@ class FillMask(Packed):
     return Masks(self.model, records, problems)
 
   def outputs(self, params: dict, batch: dict) -> dict[str, Any]:
-    """The likeliest pieces and their probabilities, [B, T, top_k] each, zeros where no mask is. All
-    X = B * T vectors are sorted, masks first, and cut into P parts of S; parts without are skipped.
-    """
-    (B, T), slots = batch['asked'].shape, batch['example_ids'].size
-    flat_XD = self.model.word_hidden(params, batch).reshape(B * T, -1)
-    asked_X = batch['asked'].reshape(-1)
-    order_X = jnp.argsort(-asked_X)
-    size = min(AT_ONCE, slots)  # one part is enough where each text has one mask
-    asked_PS = asked_X[order_X].reshape(-1, size)  # B, T and size are powers of two
-    vectors_PSD = flat_XD[order_X].reshape(-1, size, flat_XD.shape[1])
-
-    def best(vectors_SD):
-      # Probabilities are over all rows of the table; only rows with a piece can be answers.
-      shares_SV = nn.softmax(self.model.mlm_logits(params, vectors_SD[None])[0])
-      return tuple(lax.top_k(shares_SV[:, : self.model.tokenizer.vocab_size], self.top_k))
-
-    none = lambda _: (jnp.zeros((size, self.top_k)), jnp.zeros((size, self.top_k), jnp.int32))
-    best_or_none = lambda part: lax.cond(part[0].any(), best, none, part[1])
-    # The first part is always computed, outside of the loop, which is slower.
-    others = lax.map(best_or_none, (asked_PS[1:], vectors_PSD[1:]))
-    both = zip(best(vectors_PSD[0]), others)
-    values, ids = (jnp.concatenate([first[None], rest]) for first, rest in both)
-    back_X = jnp.argsort(order_X)
-    values, ids = (x.reshape(B * T, -1)[back_X].reshape(B, T, -1) for x in (values, ids))
-    return {'values': values, 'ids': ids} | {name: batch[name] for name in PLACES}
+    """The likeliest pieces at the mask of each example and their probabilities, [B, N, top_k]."""
+    at_BN = batch['masked_positions'][..., 0]
+    hidden_BND = models.gather_positions(self.model.word_hidden(params, batch), at_BN)
+    # Probabilities are over all rows of the table; only rows with a piece can be answers.
+    shares_BNV = nn.softmax(self.model.mlm_logits(params, hidden_BND))
+    values, ids = lax.top_k(shares_BNV[..., : self.model.tokenizer.vocab_size], self.top_k)
+    return {'values': values, 'ids': ids, 'example_ids': batch['example_ids']}
 
   def exported(self, params: dict, batch: dict) -> dict[str, Any]:
     return {'logits': self.model.mlm_logits(params, self.model.word_hidden(params, batch))}
 
   def shown(self, answer: dict[str, Any]) -> dict[str, Any]:
-    masks = [[{'piece': piece, 'probability': p} for piece, p in mask] for mask in answer['masks']]
+    masks = []
+    for mask in answer['masks']:
+      masks.append([{'piece': piece, 'probability': share} for piece, share in mask])
     return {'text': answer['text'], 'masks': masks}
 
   def returned(self, answers: list[dict | None]) -> list[list[list[tuple[str, float]]]]:
@@ -101,11 +84,11 @@ class FillMask(Packed):
 
 
 class Masks(Examples):
-  """Texts, or windows of texts, with the masks that are to be filled in each."""
+  """Texts, or windows of texts, an example for each mask. text_of [E]: the number of its text."""
 
   def __init__(self, model: Any, records: Sequence[str], problems: Problems):
-    self.records, self.read, self.asked, texts, flags = records, [], [], [], []
-    room = model.limit - 2
+    self.records, self.read, self.text_of = records, [], []
+    texts, places, room = [], [], model.limit - 2
     for i, text in enumerate(records):
       ids = model.tokenizer.encode_with_masks(with_masks(model.tokenizer, text))
       at = np.flatnonzero(ids == model.tokenizer.mask_id)
@@ -119,24 +102,26 @@ class Masks(Examples):
         first, last = 0, len(ids)
       bounds = windows.around(first, last, len(ids), room)
       starts, stops = zip(*bounds)
-      window_of = windows.owners(starts, stops, at)
-      for k in np.unique(window_of):
+      for place, k in zip(at, windows.owners(starts, stops, at)):
         start, stop = bounds[k]
         texts.append((ids[start:stop],))
-        self.asked.append((i, 1 + at[window_of == k] - start))
-        flags.append(np.zeros(stop - start + 2, np.int32))
-        flags[-1][self.asked[-1][1]] = 1
-    per_token = {'asked': (flags, np.int32)}
-    super().__init__(model.tokenizer, texts, seq_length=model.limit, slots=64, per_token=per_token)
+        places.append(1 + place - start)
+        self.text_of.append(i)
+    super().__init__(
+      model.tokenizer,
+      texts,
+      seq_length=model.limit,
+      slots=max(1, model.limit // 8),  # so many distributions over the pieces are held at once
+      positions={'masked_positions': np.array(places, np.int32)[:, None]},
+    )
 
   def answers(self, outputs: Outputs) -> list[dict]:
-    out = [{'id': i, 'text': text, 'masks': []} for i, text in enumerate(self.records)]
-    values, ids = (tokens_of(outputs, name, self.lengths) for name in ('values', 'ids'))
-    for e, (i, at) in enumerate(self.asked):
-      for shares, best in zip(values[e][at], ids[e][at]):
-        pieces = (self.tokenizer.pieces[piece] for piece in best)
-        out[i]['masks'].append(list(zip(pieces, map(float, shares))))
-    return out
+    answers = [{'id': i, 'text': text, 'masks': []} for i, text in enumerate(self.records)]
+    numbers, (values, ids) = by_example(outputs, 'values', 'ids')
+    for e, shares, best in zip(numbers, values, ids):
+      pieces = [self.tokenizer.pieces[piece] for piece in best]
+      answers[self.text_of[e]]['masks'].append(list(zip(pieces, map(float, shares))))
+    return answers
 
 
 class Perplexity(Packed):
@@ -168,16 +153,18 @@ class TokenScores(Examples):
   ):
     self.records, self.causal = records, model.config.model.causal
     cut = [ids[: model.limit - 2] for ids in texts]
-    if number := sum(len(ids) < len(whole) for ids, whole in zip(cut, texts)):
+    number = sum(len(ids) < len(whole) for ids, whole in zip(cut, texts))
+    if number:
       problems.counts[f'texts cut (longer than {model.limit} tokens)'] += number
     sizes, options = [len(ids) for ids in cut], {}
-    self.read, self.text_of = list(texts) if self.causal else cut, np.flatnonzero(sizes)
-    examples = [(cut[i],) for i in self.text_of]
-    if not self.causal:
-      self.text_of = np.repeat(np.arange(len(sizes)), sizes)
-      mask_id = model.tokenizer.mask_id
-      masked = [np.where(np.eye(len(ids), dtype=bool), mask_id, ids) for ids in cut]
-      examples = [(row,) for rows in masked for row in rows]
+    if self.causal:
+      self.read, self.text_of = list(texts), np.flatnonzero(sizes)
+      examples = [(cut[i],) for i in self.text_of]
+    else:
+      self.read, self.text_of, examples = cut, np.repeat(np.arange(len(sizes)), sizes), []
+      for ids in cut:
+        masked = np.where(np.eye(len(ids), dtype=bool), model.tokenizer.mask_id, ids)
+        examples += [(row,) for row in masked]
       at = np.concatenate([np.arange(1, n + 1, dtype=np.int32) for n in (*sizes, 0)])
       options['per_example'] = {'targets': np.concatenate([*cut, np.zeros(0, np.int32)])}
       options['positions'] = {'masked_positions': at[:, None]}
@@ -195,11 +182,18 @@ class TokenScores(Examples):
       yield i, logs
 
   def answers(self, outputs: Outputs) -> list[dict]:
-    out = []
+    answers = []
     for i, logs in self.logs(outputs):
-      out.append({'id': i, 'text': self.records[i], 'perplexity': float(np.exp(-logs.mean()))})
-      out[-1] |= {'log_probability': float(logs.sum()), 'tokens': len(logs)}
-    return out
+      answers.append(
+        {
+          'id': i,
+          'text': self.records[i],
+          'perplexity': float(np.exp(-logs.mean())),
+          'log_probability': float(logs.sum()),
+          'tokens': len(logs),
+        }
+      )
+    return answers
 
 
 class NextSentence(Classify):
@@ -221,10 +215,20 @@ class NextSentence(Classify):
     return {'logits': logits, 'example_ids': batch['example_ids']}
 
   def config(self, row: int = 0) -> ConfigDict:
-    table = dict(labels=self.labels, multi_label=False, regression=False, ends=True)
-    data = dict(seq_length=self.model.limit, examples_per_row=64)
-    blocks = dict(task=dict(max_length=self.model.limit), data=data, model=self.model.config.model)
-    return ConfigDict(dict(table=table | {'long_texts': 'head'}, **blocks))
+    return ConfigDict(
+      {
+        'table': {
+          'labels': self.labels,
+          'multi_label': False,
+          'regression': False,
+          'ends': True,
+          'long_texts': 'head',
+        },
+        'task': {'max_length': self.model.limit},
+        'data': {'seq_length': self.model.limit, 'examples_per_row': 64},
+        'model': self.model.config.model,
+      }
+    )
 
   def shown(self, answer: dict[str, Any]) -> dict[str, Any]:
     out = dict(zip(self.fields, answer['texts']))

@@ -10,7 +10,7 @@ from bert_jax.errors import InputError
 from bert_jax.field import Field
 from bert_jax.objectives.distillation import DistilledLanguageModel
 from bert_jax.tasks import teaching
-from bert_jax.tasks.pretraining import PRETRAINING, rules_of_words_alone, variant
+from bert_jax.tasks.pretraining import PRETRAINING, rules_of_words_alone, words_alone
 
 FIELDS = teaching.FIELDS | {
   'distillation.hidden_weight': Field(1.0,
@@ -42,18 +42,21 @@ def by_words(config: ConfigDict, objective: Any, teacher: teaching.Teacher) -> t
   """The Lesson in which a student imitates a teacher's masked-word probabilities and states."""
   model, width = teacher.model, config.model.hidden_size
   if {'encoder', 'mlm'} - teacher.params.keys() or model.causal:
-    fault = f'the teacher {config.teacher} does not predict masked words'
-    raise InputError(f'{fault}, which are learned here; name a masked language model.')
+    raise InputError(
+      f'the teacher {config.teacher} does not predict masked words, which are learned here; '
+      'name a masked language model.'
+    )
   if config.distillation.hidden_weight and model.hidden_size != width:
-    widths = f'{model.hidden_size} wide and those of this run {width}, so there is no cosine'
-    advice = 'set distillation.hidden_weight=0'
-    raise InputError(f'the hidden states of the teacher are {widths} between them; {advice}.')
+    raise InputError(
+      f'the hidden states of the teacher are {model.hidden_size} wide and those of this run '
+      f'{width}, so there is no cosine between them; set distillation.hidden_weight=0.'
+    )
   params = {part: teacher.params[part] for part in ('encoder', 'mlm')}
   theirs = dataclasses.replace(objective, model=model)
   return teaching.Lesson(DistilledLanguageModel, theirs, params)
 
 
-DISTILLATION = variant(
+DISTILLATION = words_alone(
   'distillation',
   fields={**PRETRAINING.fields, **FIELDS},
   defaults=DEFAULTS,

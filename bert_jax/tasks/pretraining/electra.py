@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 from bert_jax import models
 from bert_jax.field import Field
 from bert_jax.objectives import electra
-from bert_jax.tasks.pretraining import PRETRAINING, task, variant
+from bert_jax.tasks.pretraining import PRETRAINING, task, words_alone
 from bert_jax.tasks.record import Head
 from bert_jax.tokenizers import Tokenizer
 
@@ -32,10 +32,15 @@ DEFAULTS = {
 
 def objective(config: ConfigDict, tokenizer: Tokenizer) -> electra.Electra:
   """The ELECTRA objective of a config, which masks as MlmNsp does."""
-  more = {'sharing': config.generator.embeddings, 'replaced_weight': config.loss.replaced_weight}
-  shares = config.generator.size, config.generator.depth
-  generator = electra.generator_of(models.ModelConfig(**config.model), *shares)
-  return task.objective(config, tokenizer, electra.Electra, generator=generator, **more)
+  model = models.ModelConfig(**config.model)
+  return task.objective(
+    config,
+    tokenizer,
+    electra.Electra,
+    generator=electra.generator_of(model, config.generator.size, config.generator.depth),
+    sharing=config.generator.embeddings,
+    replaced_weight=config.loss.replaced_weight,
+  )
 
 
 def heads_besides(config: ConfigDict) -> dict[str, int]:
@@ -54,7 +59,7 @@ def generator_of(model: Any) -> Any:
   return model._replace(config=config, params=own.generator_params(model.params))
 
 
-ELECTRA = variant(
+ELECTRA = words_alone(
   'electra',
   fields={**PRETRAINING.fields, **FIELDS},
   defaults=DEFAULTS,

@@ -20,7 +20,7 @@ from bert_jax.tasks.pretraining import (
   PRETRAINING,
   rules_of_words_alone,
   task,
-  variant,
+  words_alone,
 )
 from bert_jax.tasks.pretraining.baselines import add
 from bert_jax.tasks.pretraining.generate import GENERATE
@@ -73,17 +73,23 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   yield from rules_of_words_alone(config)
   kinds, rows, model = stages(config), config.corpus.rows, config.model
   setting = f'language_model.kind={config.language_model.kind}'
-  alone = f'{setting}: a hybrid does not change by step; leave out the other kinds.'
-  yield 'hybrid' not in kinds or len(kinds) == 1, alone
+  yield (
+    'hybrid' not in kinds or len(kinds) == 1,
+    f'{setting}: a hybrid does not change by step; leave out the other kinds.',
+  )
   all_rows_causal = kinds[-1] == 'hybrid' and config.language_model.causal_share == 1
   causal = kinds[-1] == 'causal' or all_rows_causal
-  share = ' with language_model.causal_share=1' * all_rows_causal
-  ends = f'{setting}{share} ends with a model that {"is" if causal else "is not"} causal'
-  said = f'and model.causal is {str(model.causal).lower()}'
-  yield model.causal == causal, f'{ends}, {said}; set model.causal={str(causal).lower()}.'
+  ends = 'is causal' if causal else 'is not causal'
+  yield (
+    model.causal == causal,
+    f'{setting} ends with a model that {ends}, and model.causal is {str(model.causal).lower()}; '
+    f'set model.causal={str(causal).lower()}.',
+  )
   yield from memory_rules(config, kinds)
-  pairs = f'corpus.rows={rows} makes pairs, of which a language model knows nothing; set it to lm.'
-  yield rows not in PAIRS, pairs
+  yield (
+    rows not in PAIRS,
+    f'corpus.rows={rows} makes pairs, of which a language model knows nothing; set it to lm.',
+  )
   sees = 'by row' if 'hybrid' in kinds or len(set(kinds)) > 1 else causal
   blind = dataclasses.replace(models.ModelConfig(**model), causal=False)
   sentence = models.unsupported(blind, sees)
@@ -100,25 +106,39 @@ def without_effect(config: ConfigDict) -> tuple[str, ...]:
 def memory_rules(config: ConfigDict, kinds: Sequence[str]) -> Iterator[tuple[bool, str]]:
   """The rules for a model with a memory of earlier rows."""
   model, longer = config.model, config.language_model.eval_memory
-  if not (length := model.memory_length or longer):
+  if not (model.memory_length or longer):
     return
-  name = 'model.memory_length' if model.memory_length else 'language_model.eval_memory'
-  setting = f'{name}={length} gives each row a memory of the one before it'
-  packed, parts = config.data.examples_per_row, config.optimizer.accumulation
-  rows, positions = config.corpus.rows, model.position_embeddings
-  kind = 'which a causal model reads; set language_model.kind=causal.'
-  yield set(kinds) == {'causal'}, f'{setting}, {kind}'
-  order = f'and rows of corpus.rows={rows} do not follow each other; set it to lm.'
-  yield rows == 'lm', f'{setting}, {order}'
-  texts = f'and data.examples_per_row={packed} packs several texts into one; set it to 1.'
-  yield packed == 1, f'{setting}, {texts}'
-  split = f'and optimizer.accumulation={parts} splits the rows that it belongs to; set it to 1.'
-  yield parts == 1, f'{setting}, {split}'
-  fine = [name for name, scheme in POSITIONS.items() if scheme.embed is None]
-  begins = f'and model.position_embeddings={positions} counts from the beginning of a row'
-  yield positions in fine, f'{setting}, {begins}; use one of {", ".join(fine)}.'
-  alone = f'language_model.eval_memory={longer} is for a model with a memory'
-  yield model.memory_length > 0, f'{alone}; set model.memory_length, or it to 0.'
+  yield (
+    model.memory_length > 0,
+    f'language_model.eval_memory={longer} is for a model with a memory; set model.memory_length, '
+    'or it to 0.',
+  )
+  memory = f'model.memory_length={model.memory_length} gives each row a memory of the one before it'
+  yield (
+    set(kinds) == {'causal'},
+    f'{memory}, which a causal model reads; set language_model.kind=causal.',
+  )
+  rows, packed = config.corpus.rows, config.data.examples_per_row
+  yield (
+    rows == 'lm',
+    f'{memory}, and rows of corpus.rows={rows} do not follow each other; set it to lm.',
+  )
+  yield (
+    packed == 1,
+    f'{memory}, and data.examples_per_row={packed} packs several texts into one; set it to 1.',
+  )
+  parts, positions = config.optimizer.accumulation, model.position_embeddings
+  yield (
+    parts == 1,
+    f'{memory}, and optimizer.accumulation={parts} splits the rows that it belongs to; '
+    'set it to 1.',
+  )
+  relative = [name for name, scheme in POSITIONS.items() if scheme.embed is None]
+  yield (
+    positions in relative,
+    f'{memory}, and model.position_embeddings={positions} counts from the beginning of a row; '
+    f'use one of {", ".join(relative)}.',
+  )
 
 
 def sources(
@@ -167,7 +187,7 @@ def from_released(config: ConfigDict, released: Released) -> None:
   config.language_model.writing = tuple(released.writing.items())
 
 
-LANGUAGE_MODEL = variant(
+LANGUAGE_MODEL = words_alone(
   'language_model',
   fields={**PRETRAINING.fields, **FIELDS},
   defaults=DEFAULTS,

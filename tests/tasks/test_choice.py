@@ -72,18 +72,6 @@ def test_dream_as_published(tmp_path):
   assert problems.places['ids that came before (kept)'] == ['train.json[1]:0', 'train.json[1]:1']
 
 
-def test_several_files_of_a_split_are_all_read(tmp_path):
-  """By a glob, by names, and of a folder those that are parts of one set."""
-  numbered = [[*p.DIALOGUE[:2], f'd{i}'] for i in range(3)]
-  for i, name in enumerate(('train-00000-of-00002', 'train-00001-of-00002', 'dev')):
-    p.dream(tmp_path / f'{name}.json', numbered[i])
-  ids = lambda *given: [question.id for question in read(*given)[0][::2]]
-  assert ids(f'{tmp_path}/*.json', 'dream') == ['d2-0', 'd0-0', 'd1-0']
-  assert ids(tmp_path, 'dream') == ['d0-0', 'd1-0'] and ids(tmp_path, 'dream', 'eval') == ['d2-0']
-  two = f'a={tmp_path}/dev.json,b={tmp_path}/train-00001-of-00002.json'
-  assert ids(two, 'dream') == ['d2-0', 'd1-0']
-
-
 def test_copa_as_published(tmp_path):
   questions, _ = read(p.jsonl(tmp_path / 'a.jsonl', *p.COPA), 'copa')
   assert [(q.gold, q.id) for q in questions] == [(0, '0'), (1, '1')]

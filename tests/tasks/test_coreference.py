@@ -79,14 +79,6 @@ def test_faulty_examples_stop_the_run_or_are_skipped_by_name(tmp_path, changes, 
   assert problems.places[f'{kind} (skipped)'] == ['a.tsv:2']
 
 
-def test_offsets_and_truths_may_be_floats_as_pandas_writes_them(tmp_path):
-  floats = [f'{x}.0' if isinstance(x, int) else x for x in p.ANN]
-  whole, given = (read(p.gap(tmp_path / 'a.tsv', row))[0][0] for row in (p.ANN, floats))
-  assert floats != [*p.ANN] and given == whole
-  rows = [p.SUE | {'idx': i, 'label': label} for i, label in enumerate((1.0, 0.0))]
-  assert [x.gold for x in read(p.jsonl(tmp_path / 'a.jsonl', *rows), task='wsc')[0]] == [0, 1]
-
-
 def test_superglue_counts_words_and_is_forgiven_what_it_gets_wrong(tmp_path):
   """The kinds of faults of the published file: case, punctuation, a span that is not to the letter;
   word 5 of the third text is "it", which also stands at character 5."""
@@ -125,7 +117,6 @@ def test_cluewsc_counts_characters(tmp_path):
   assert [(spans(e), e.gold) for e in examples] == [(['它', '床'], 1), (['它', '手机'], 0)]
 
 
-NONE = {}, {'label': None}, {'label': -1}, {'label': ''}, {'label': '-'}, {'label': float('nan')}
 NO_TEXT = 'rows without a text in a column'
 FIELDS, OFFSET, RAN = 'records without their fields', 'unreadable offsets', ('ran', 1)
 
@@ -146,19 +137,6 @@ def test_faulty_schemas(tmp_path, row, sentence, kind):
   path = p.jsonl(tmp_path / 'dev.jsonl', p.SUE, row)
   read_all = lambda skip: read(path, task='wsc', skip=skip)
   p.check_fault(read_all, f'dev.jsonl:2: .*{sentence}', kind)
-
-
-def test_what_has_no_answer_is_left_out_of_training(tmp_path):
-  blank = ['' if x in ('TRUE', 'FALSE') else x for x in p.ANN]
-  files = {'gap': p.gap(tmp_path / 'a.tsv', blank, p.EVE)}
-  without = ({k: x for k, x in p.SUE.items() if k != 'label'} | more for more in NONE)
-  files['wsc'] = p.jsonl(tmp_path / 'b.jsonl', *without, p.SUE)
-  for name, path in files.items():
-    examples, problems = read(path, task=name)
-    left_out = problems.counts['without an answer (left out of training)']
-    assert len(examples) == 1 and left_out == (1 if name == 'gap' else len(NONE))
-    examples, _ = read(path, 'eval', task=name)
-    assert [e.gold for e in examples].count(None) == left_out == len(examples) - 1
 
 
 # -- rows -----------------------------------------------------------------------------------------
@@ -270,14 +248,3 @@ def test_the_head_by_hand(tmp_path, letters):
     inner = np.concatenate([pronoun, x, pronoun * x]) @ first['kernel'] + first['bias']
     want.append((np.maximum(inner, 0) @ last['kernel'] + last['bias'])[0])
   np.testing.assert_allclose(got, [*want, 0], rtol=1e-4, atol=1e-5)
-
-
-def test_a_test_set_is_answered_and_not_scored(tmp_path, letters):
-  path = p.jsonl(tmp_path / 'train.jsonl', p.SUE, p.SUE | {'label': False, 'idx': 1})
-  test = p.jsonl(tmp_path / 'test.jsonl', *(p.SUE | {'label': None, 'idx': i} for i in (0, '²')))
-  config = p.config_of('coreference', 'wsc', path, evaluation=test)
-  source = task.sources(config, letters, ('eval',))['eval']
-  logits = np.array([[[0.1, 0.7], [2.0, -1.0]]], np.float32)
-  answers = source.answers({'logits': logits, 'example_ids': np.array([[1, 2]])})
-  assert [(a['id'], a['prediction']) for a in answers] == [('0', 'false'), ('²', 'true')]
-  assert source.score(answers) == source.files(answers) == {}

@@ -139,19 +139,6 @@ def test_a_file_without_tags_is_a_test_set_and_no_training_data(tmp_path, tokeni
   assert text == f'Ada {first}\nold {second}\n\n'
 
 
-def test_folders_and_several_files(tmp_path):
-  line = '1\t{}\t_\tNOUN' + '\t_' * 6 + '\n'
-  for name in ('x-ud-train', 'x-ud-dev'):
-    (tmp_path / f'{name}.conllu').write_text(line.format(name))
-    (tmp_path / f'{name}.txt').write_text('as released, plain text beside it\n')
-  tokens = lambda *given: [s.tokens[0] for s in read(*given, form='conllu')[0]]
-  assert tokens(tmp_path) == ['x-ud-train'] and tokens(tmp_path, 'eval') == ['x-ud-dev']
-  assert tokens(f'a={tmp_path}/x-ud-dev.conllu,b={tmp_path}') == ['x-ud-dev', 'x-ud-train']
-  (tmp_path / 'empty').write_text('\n\n')
-  with pytest.raises(InputError, match='holds no sentence'):
-    read(tmp_path / 'empty')
-
-
 def test_what_marks_chunks():
   assert scores.are_chunks(['B-PER', 'I-PER', 'O']) and scores.are_chunks(['O', 'S-creative-work'])
   assert not scores.are_chunks(['ADJ', 'NOUN']) and not scores.are_chunks(['O', 'X', 'Y'])
@@ -203,7 +190,6 @@ def test_jsonl(tmp_path, name):
 @pytest.mark.parametrize(
   'line, kind',
   [
-    ('{"tokens": ["x"]}', 'records'),
     ('{"tokens": ["x"], "tags": [3]}', 'records'),
     ('{"tokens": ["x"], "tags": []}', 'records'),
     ('Ada B-PER', 'lines without JSON'),
@@ -442,14 +428,6 @@ def test_a_tag_that_training_does_not_have_is_missed(tmp_path, tokenizer, caplog
   config.data.skip_damaged = True
   columns(dev, 'Ada/B-PER Paris/B-LOC', 'old/O')
   assert len(source_of(config, tokenizer, 'train')[0].texts) == 1
-
-
-def test_a_run_that_says_the_same_of_every_token_has_collapsed(tmp_path, tokenizer):
-  source, _ = source_of(load(columns(tmp_path / 'a', 'Ada/B-X old/O', 'a/O')), tokenizer)
-  first = {'gold': ['B-X', 'O'], 'prediction': ['O', 'O']}
-  constant = lambda gold, tag: source.constant([first, {'gold': [gold], 'prediction': [tag]}])
-  assert (constant('O', 'O'), constant('O', 'B-X')) == ('O', '')
-  assert source.constant([{'gold': ['O'], 'prediction': ['O']}]) == ''
 
 
 @pytest.mark.parametrize(

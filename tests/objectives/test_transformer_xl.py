@@ -368,7 +368,7 @@ def test_an_exported_program_gives_the_same_vectors(model):
     ('language_model.kind=masked model.causal=false', 'set language_model.kind=causal'),
     ('model.mixer=bag model.position_embeddings=none', 'is for the attention of layers'),
     ('model.memory_length=0 language_model.eval_memory=9', 'is for a model with a memory'),
-    ('model.position_embeddings=rotary model.relative_clamp=9', 'is for position_embeddings=rel'),
+    ('model.position_embeddings=rotary model.relative_clamp=9', 'is for model.position_emb'),
     ('tokenizer.do_lower_case=true', 'tokenizer.kind=bytes keeps capitals'),
     ('model.vocab_size=300', 'set --config.model.vocab_size=261'),
     ('loss.nsp_weight=1', 'loss.nsp_weight is 1.0, and language_model has no such term; set it to'),

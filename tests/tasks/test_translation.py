@@ -320,7 +320,7 @@ def test_predictions_are_those_of_the_evaluation_whatever_shares_a_row(translate
   (short,) = model.translate(sources[:1], max_tokens=1)
   assert len(short.split()) <= 1
   for options in ({'beams': 0}, {'max_tokens': 0}):
-    with one_sentence('is 0; use 1 or more'):
+    with one_sentence('is 0; give a whole number'):
       model.ask('translate', **options)
   with one_sentence("trained for 'translation' and has no masked-LM head"):
     model.fill_mask(['old [MASK]'])

@@ -43,18 +43,24 @@ class Choices(Scored):
     self.question_at = np.concatenate([[0], np.cumsum(numbers)])
     pairs, self.tokens = _pairs(tokenizer, questions, config.task.max_length, problems)
     self.read = [pairs[at][0] for at in self.question_at[:-1]] + [ids for _, ids in pairs]
-    labels = np.zeros(self.question_at[-1], np.float32)
-    golds = [question.gold for question in questions]
-    labels[[at + gold for at, gold in zip(self.question_at, golds) if gold is not None]] = 1
-    items = np.repeat(np.arange(len(questions)), numbers)
-    shape = labelled.shape(config)
-    super().__init__(tokenizer, pairs, per_example={'labels': labels}, items=items, **shape)
-    known = [question for question in questions if question.gold is not None]
+    labels, known, levels = np.zeros(self.question_at[-1], np.float32), [], []
+    for at, question in zip(self.question_at, questions):
+      if question.gold is not None:
+        labels[at + question.gold] = 1
+        known.append(question)
+        levels.append(question.level)
+    super().__init__(
+      tokenizer,
+      pairs,
+      per_example={'labels': labels},
+      items=np.repeat(np.arange(len(questions)), numbers),
+      **labelled.shape(config),
+    )
     self.scored = len(known)
     if known:
       golds = np.array([question.gold for question in known])
       right = golds == np.bincount(golds).argmax()
-      self.baselines |= labelled.always('majority', _accuracy(right, [q.level for q in known]))
+      self.baselines |= labelled.always('majority', _accuracy(right, levels))
       nats = np.mean([np.log(len(question.choices)) for question in known])
       self.baselines['choice'] = LossLevel(float(nats), 'uniform')
 
@@ -62,27 +68,34 @@ class Choices(Scored):
     numbers, (predicted,) = by_example(outputs, 'logits')
     logits, seen = np.zeros(self.question_at[-1]), np.zeros(self.question_at[-1], bool)
     logits[numbers], seen[numbers] = predicted, True
-    ends = self.question_at[1:-1]
-    of_question = zip(self.questions, self.tokens, np.split(logits, ends), np.split(seen, ends))
-    return [
-      self._answer(question, own) | {'length': length}
-      for question, length, own, seen in of_question
-      if seen.all()
-    ]
+    answers = []
+    for k, question in enumerate(self.questions):
+      own = slice(self.question_at[k], self.question_at[k + 1])
+      if seen[own].all():
+        answers.append(self._answer(question, logits[own]) | {'length': self.tokens[k]})
+    return answers
 
   def _answer(self, question: Question, logits: np.ndarray) -> dict[str, Any]:
     context, choices, gold = question.context, list(question.choices), question.gold
-    context = context[:SHOWN] + '…' * (len(context) > SHOWN)
-    found = choice_of_label(range(len(choices)), logits, gold)
-    out = {'id': question.id, 'where': question.where, 'context': context}
-    out |= {'question': question.text, 'choices': choices, 'prediction': found['prediction']}
-    out |= {'prediction_text': choices[found['prediction']], 'probability': found['probability']}
-    out['probabilities'] = list(found['probabilities'].values())
+    if len(context) > SHOWN:
+      context = f'{context[:SHOWN]}…'
+    chosen = choice_of_label(range(len(choices)), logits, gold)
+    answer = {
+      'id': question.id,
+      'where': question.where,
+      'context': context,
+      'question': question.text,
+      'choices': choices,
+      'prediction': chosen['prediction'],
+      'prediction_text': choices[chosen['prediction']],
+      'probability': chosen['probability'],
+      'probabilities': list(chosen['probabilities'].values()),
+    }
     if question.level:
-      out['level'] = question.level
+      answer['level'] = question.level
     if gold is not None:
-      out |= {'gold': gold, 'gold_text': choices[gold], 'loss': found['loss']}
-    return out
+      answer |= {'gold': gold, 'gold_text': choices[gold], 'loss': chosen['loss']}
+    return answer
 
   def scores(self, answers: list[dict]) -> dict[str, float]:
     hits = np.array([a['gold'] == a['prediction'] for a in answers])
@@ -96,9 +109,12 @@ class Choices(Scored):
 
 def _accuracy(hits, levels):
   """The share of hits, of all questions and of each of the levels that they have."""
-  out, levels = {'choice_accuracy': float(hits.mean())}, np.array(levels)
-  names = [level for level in LEVELS if level in levels]
-  return out | {f'{level}_accuracy': float(hits[levels == level].mean()) for level in names}
+  levels = np.array(levels)
+  accuracies = {'choice_accuracy': float(hits.mean())}
+  for level in LEVELS:
+    if level in levels:
+      accuracies[f'{level}_accuracy'] = float(hits[levels == level].mean())
+  return accuracies
 
 
 texts = labelled.texts_of(read, lambda question: (question.context, *question.seconds))

@@ -5,6 +5,7 @@ separately for masculine and feminine pronouns.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,12 +18,11 @@ def gap_scores(answers: Sequence[dict]) -> dict[str, float]:
   """The SCORES, {name: score}; F1 from 0 to 100. gap_bias is the feminine F1 over the masculine
   one; NaN if one of them is 0, where the official scorer prints '-'. answers: dicts with id,
   pronoun, gold and prediction (A, B or neither). Of answers with one id the first counts."""
-  first = list({a['id']: a for a in reversed(answers)}.values())
-  sides = ([[a[key] == name for name in 'AB'] for a in first] for key in ('gold', 'prediction'))
-  gold, predicted = map(np.array, sides)
-  gender = np.array([GENDERS.get(a['pronoun'].lower(), '') for a in first])
+  by_id = {answer['id']: answer for answer in reversed(answers)}
+  gold, predicted = _decisions(by_id.values(), 'gold'), _decisions(by_id.values(), 'prediction')
+  gender = np.array([GENDERS.get(answer['pronoun'].lower(), '') for answer in by_id.values()])
 
-  def f1(which):
+  def f1(which: Any) -> float:
     right = np.sum(gold[which] & predicted[which])
     wrong = np.sum(gold[which] ^ predicted[which])
     return float(200 * right / (2 * right + wrong)) if right else 0.0
@@ -30,3 +30,8 @@ def gap_scores(answers: Sequence[dict]) -> dict[str, float]:
   masculine, feminine = f1(gender == 'masculine'), f1(gender == 'feminine')
   bias = feminine / masculine if masculine and feminine else float('nan')
   return dict(zip(SCORES, (f1(slice(None)), masculine, feminine, bias)))
+
+
+def _decisions(answers, key):
+  """Is A meant, and is B meant? [answers, 2]"""
+  return np.array([[answer[key] == 'A', answer[key] == 'B'] for answer in answers])

@@ -59,9 +59,13 @@ class Pronouns(Scored):
     golds = [example.gold for example in self.examples]
     known = np.array([gold is not None for gold in golds], np.float32)
     labels, self.scored = np.array([gold or 0 for gold in golds], np.int32), int(known.sum())
-    positions = {'spans': np.array(spans, np.int32).reshape(-1, len(self.names), 2)}
-    of_example, shape = {'labels': labels, 'weights': known}, labelled.shape(config)
-    super().__init__(tokenizer, texts, positions=positions, per_example=of_example, **shape)
+    super().__init__(
+      tokenizer,
+      texts,
+      positions={'spans': np.array(spans, np.int32).reshape(-1, len(self.names), 2)},
+      per_example={'labels': labels, 'weights': known},
+      **labelled.shape(config),
+    )
     if known.any():
       logits = np.bincount(labels[known > 0], minlength=len(self.names))  # of the commonest answer
       alike = [self._answer(e, logits) for e in self.examples if e.gold is not None]
@@ -71,8 +75,11 @@ class Pronouns(Scored):
 
   def answers(self, outputs: Mapping[str, np.ndarray]) -> list[dict]:
     numbers, (logits,) = by_example(outputs, 'logits')
-    answers = ((i, self._answer(self.examples[i], x)) for i, x in zip(numbers, logits))
-    return [answer | {'length': self.tokens[i]} for i, answer in answers]
+    answers = []
+    for i, of_example in zip(numbers, logits):
+      answer = self._answer(self.examples[i], of_example)
+      answers.append(answer | {'length': self.tokens[i]})
+    return answers
 
   def _answer(self, example: Example, logits: np.ndarray) -> dict[str, Any]:
     pronoun, *candidates = (example.text[start:end] for start, end in example.spans)

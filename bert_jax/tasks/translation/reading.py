@@ -90,9 +90,11 @@ def read(config: ConfigDict, split: str, problems: Problems) -> Iterator[Pair]:
     rows = aligned(paths, names, problems)
   else:
     rows = problems.rows(spec, columns=tuple(fields.columns))
-  source, target = (f'{name}|translation.{name}' for name in names)
+  source, target = names
   for number, (where, row) in enumerate(rows):
     with problems.of_record(where):
+      if not tables.first_of(row, source):
+        row = tables.fields(row, 'translation') or row
       has_target = bool(tables.first_of(row, target))
       columns = [source, target] if has_target or split == 'train' else [source]
       texts = problems.columns(row, columns, where, HINT)

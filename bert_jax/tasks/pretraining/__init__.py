@@ -181,7 +181,7 @@ def words_alone(name: str, **changes: Any) -> Family:
   def card(config: ConfigDict) -> Card:
     return Card(f'`{name}`', languages=config.corpus.languages)
 
-  usual = {'predictions': OF_WORDS, 'rules': rules_of_words_alone, 'card': card}
+  usual: dict[str, Any] = {'predictions': OF_WORDS, 'rules': rules_of_words_alone, 'card': card}
   return dataclasses.replace(PRETRAINING, name=name, **{**usual, **changes})
 
 

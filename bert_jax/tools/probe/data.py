@@ -67,7 +67,7 @@ def drawn(values: Sequence[Any], most: int, left_out: str, counts: Counter[str])
 def _from_conllu(spec: str, counts: Counter[str], encoding: str) -> list[Words]:
   problems = Problems('eval', True, encoding)
   layout = conll.Layout('conllu', token_column=1, tag_column=3)
-  sentences = []
+  sentences: list[Words] = []
   for sentence in conll.read(spec, 'eval', problems, layout):
     tags = sentence.tags or (None,) * len(sentence.tokens)
     sentences.append((sentence.tokens, _blanks(sentence.tokens), tags))
@@ -76,7 +76,8 @@ def _from_conllu(spec: str, counts: Counter[str], encoding: str) -> list[Words]:
 
 
 def _from_lines(spec: str, counts: Counter[str], encoding: str) -> list[Words]:
-  sentences, read = [], Counter()
+  sentences: list[Words] = []
+  read = Counter()
   for path in files.split_files(spec, 'eval'):
     for _, line in files.lines(path, read, encoding):
       words = tuple(line.split())

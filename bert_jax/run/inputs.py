@@ -169,7 +169,7 @@ def _check_best_metric(config, objective, sources):
     raise InputError(
       f'checkpoint.best_metric is not among the metrics of this objective: {", ".join(known)}.'
     )
-  level = getattr(sources.get('eval'), 'baselines', {}).get(best)
+  level = sources['eval'].baselines.get(best) if 'eval' in sources else None
   is_loss = best in objective.loss_weights or isinstance(level, LossLevel)
   if is_loss and config.checkpoint.best_mode == 'max':
     raise InputError(

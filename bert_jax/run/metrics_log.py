@@ -231,7 +231,7 @@ class Writer:
         tracker.write(step, split, values)
 
   def upload(self) -> None:
-    """Has the lines in the bucket, before a checkpoint that follows them."""
+    """Has the lines in the bucket, before what follows them: a checkpoint, a summary."""
     with writing(self.path):
       if isinstance(self.file, buckets.Written):
         self.file.upload()
@@ -384,9 +384,10 @@ class SummaryFile:
     )
     path = inputs.workdir / records.SUMMARY
     try:
+      self.writer.upload()  # the lines whose checksum it has
       files.write_sealed(path, summary.to_json())
-    except OSError as error:  # nothing depends on it
-      log.warning('%s cannot be written: %s', path, error.strerror or error)
+    except (OSError, InputError) as fault:  # nothing depends on it
+      log.warning('%s cannot be written: %s', path, first_line(fault))
 
   def _best(self, metric):
     """{'step', metric: value} of the best evaluation so far; {}: there is none."""

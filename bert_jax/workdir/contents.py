@@ -74,14 +74,6 @@ def _lacking(path):
       'adapter_config.json: an adapter (LoRA) without its model, which PEFT merges by '
       'model.merge_and_unload().save_pretrained(OUT)'
     )
-  if (folder / 'modules.json').is_file():
-    return (
-      f'{CONFIG} is missing; early versions of sentence-transformers put it into a folder beside '
-      'modules.json, and SentenceTransformer(IN).save(OUT) now puts it into OUT'
-    )
-  for name in files.names(folder):
-    if (folder / name / CONFIG).is_file():
-      return f'{CONFIG} is missing; in it there is {name}'
   return f'{CONFIG} is missing' if folder.is_dir() else 'there is no such folder'
 
 
@@ -152,7 +144,7 @@ def split_of(source: Any, sets: Mapping[str, str]) -> Split:
     examples=examples,
     scored=getattr(source, 'scored', examples),
     baselines=source.baselines,
-    part=getattr(source, 'part', {}),
+    part=source.part,
     sets=sets,
   )
 

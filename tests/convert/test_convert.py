@@ -209,21 +209,6 @@ def test_a_tensor_that_does_not_fit_is_one_sentence(tmp_path, name, x, sentence)
     trained.load(folder)
 
 
-@pytest.mark.parametrize(
-  'name, sentence',
-  [
-    ('adapter_config.json', 'an adapter .LoRA.'),
-    ('modules.json', r'SentenceTransformer\(IN\).save'),
-    ('W/config.json', r'config.json is missing; in it there is W\)'),
-  ],
-)
-def test_a_folder_whose_model_is_elsewhere_says_how_to_bring_it(tmp_path, name, sentence):
-  (tmp_path / 'W').mkdir()
-  (tmp_path / name).write_text('{}')
-  with refused(f'holds no run .*{sentence}'):
-    trained.load(tmp_path)
-
-
 def test_a_run_on_standardized_numbers_is_a_model_in_their_units(tmp_path):
   """Loaded, exported, and as what another run begins from, whose numbers are others."""
   found = made('regression', type_vocab_size=2)

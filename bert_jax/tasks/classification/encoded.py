@@ -22,7 +22,7 @@ from ml_collections import ConfigDict
 from bert_jax.buckets import remove_tree
 from bert_jax.copies import cache_folder
 from bert_jax.corpus.tokenized import digest_of, offsets
-from bert_jax.errors import log
+from bert_jax.errors import about, log
 from bert_jax.files import Path, write_json
 from bert_jax.tasks.classification import label_sets
 from bert_jax.tasks.classification.reading import Example, read
@@ -92,20 +92,24 @@ def _folder(config, tokenizer):
   this machine, or a share of them is held out."""
   if config.table.eval_share or not config.data.train:
     return None
+  table, data = config.table, config.data
   sources: list[Any] = []
-  for _, spec in files.parts(config.data.train):
-    if spec.startswith('hf:'):
-      sources.append(arrow.hf_set(spec, 'train')[2])
-    elif files.is_named(spec):
-      return None
-    else:
+  with about('data.train'):
+    for _, spec in files.parts(data.train):
+      if spec.startswith('hf:'):
+        sources.append(arrow.hf_set(spec, 'train')[2])
+        continue
+      if files.is_named(spec):
+        return None
       for path in files.split_files(spec, 'train'):
         if not os.path.isfile(path):
           return None
         state = os.stat(path)
-        sources.append((str(path), state.st_size, state.st_mtime_ns))
-  fields = {name: x for name, x in config.table.items() if name not in OF_THE_MODEL}
-  reading = config.data.skip_damaged, config.data.text_encoding
+        sources.append((os.path.abspath(path), state.st_size, state.st_mtime_ns))
+  fields = {name: x for name, x in table.items() if name not in OF_THE_MODEL}
+  # Evaluation data may tell how numbers are read, see faulty_records.decimal_commas.
+  other_numbers = data.eval if table.regression else ''
+  reading = data.skip_damaged, data.text_encoding, other_numbers
   facts = (sources, sorted(fields.items()), reading, tokenizer.fingerprint)
   return Path(cache_folder() / 'examples' / digest_of([repr(facts)]))
 

@@ -98,14 +98,6 @@ def test_a_run_begins_with_longer_positions(how, pretrained, begun, tmp_path):
 # ---- global tokens -------------------------------------------------------------------------------
 
 
-def batch_of(T, B=2):
-  rng = np.random.default_rng(0)
-  at = np.tile(np.arange(T, dtype=np.int32), (B, 1))
-  ids = rng.integers(5, MODEL.vocab_size, (B, T)).astype(np.int32)
-  same = {'token_type_ids': 0 * at, 'segment_ids': 0 * at + 1}
-  return {'input_ids': ids, 'position_ids': at, **same}
-
-
 def test_a_window_with_global_tokens_is_put_on_any_weights(pretrained, begun, tmp_path):
   """A run that starts from such a run reads as it did."""
   config = begun('model.attention_window=4 model.global_tokens=1')

@@ -1,18 +1,15 @@
 """What is said before the first step about the data and the settings of a run."""
 
-import logging
 
 import pytest
-from conftest import small_overrides
 from small_tables import WORDS
 
 from bert_jax import config as c
 from bert_jax.errors import InputError
-from bert_jax.run import inputs, setup
+from bert_jax.run import inputs
 from bert_jax.tasks import TASKS
 from bert_jax.tokenizers import run_tokenizer
 from bert_jax.tools.prepare import __main__ as prepare
-from bert_jax.train import train
 
 SENTENCES = 'The old river crosses the town. A small boat follows it. Nobody knows the long road.'
 
@@ -182,25 +179,3 @@ def test_lines_that_are_no_sentences(tmp_path, caplog, wrapped, form):
   arguments = f'--input {tmp_path}/a.txt --vocab {tmp_path}/vocab.txt --out {tmp_path}/out'
   prepare.run(prepare.parser().parse_args([*arguments.split(), '--processes', '1']))
   assert f'--format {form} makes sentences of them' in caplog.text
-
-
-def test_answers_to_rank_may_be_those_of_the_training_data(vocab, tmp_path):
-  texts, answers = [f'{x} {y}' for x in WORDS[:6] for y in WORDS[:10]], WORDS[6:10]
-  for name, chosen in (('a', texts[:43]), ('b', texts[43:])):
-    rows = (f'{text}\t{answers[i % 4]}\n' for i, text in enumerate(chosen))
-    (tmp_path / f'{name}.tsv').write_text('question\tanswer\n' + ''.join(rows))
-  paths = [f'data.{x}={tmp_path / y}.tsv' for x, y in (('train', 'a'), ('eval', 'b'))]
-  given = *paths, f'tokenizer.path={vocab}', 'model.vocab_size=15'
-  assert not [x for x in remarks_on('configs/contrastive.py', *given) if 'evaluated' in x]
-
-
-def test_it_is_said_once_in_one_block_before_the_steps_are_compiled(tmp_path, caplog, monkeypatch):
-  caplog.set_level(logging.INFO, 'bert_jax')
-  monkeypatch.setattr(setup, 'compiled', None)
-  text = prose(tmp_path / 'a.txt')
-  overrides = [*small_overrides(text), '--config.model.vocab_size=90']
-  with pytest.raises(TypeError, match='not callable'):
-    train(c.load('configs/pretrain.py:runlocal', overrides), tmp_path / 'run')
-  blocks = [x for x in caplog.records if x.getMessage().startswith('the data and the settings:')]
-  assert len(blocks) == 1 and '\n  - a line has 12.0 sentences' in blocks[0].getMessage()
-  assert [x for x in caplog.records if x.levelno >= logging.WARNING] == blocks

@@ -303,7 +303,6 @@ def test_a_released_teacher_teaches_too(vocab, tables, tuned, tmp_path):
     (DISTILL, 'teacher=', 'every_layer=2 starts from layers of a teacher and there is none'),
     (DISTILL, 'init_from=x', 'every_layer=2 starts from the teacher and init_from=x from another'),
     (DISTILL, 'table.labels=yes,no', "has other labels ('0', '1') than this run ('yes', 'no'"),
-    (DISTILL, 'table.labels=yes,no', "data calls it: --config.table.labels='0|yes,1|no'"),
     (DISTILL, 'table.labels=1|positive,0|negative', "give the run the teacher's labels, in its"),
     (DISTILL, 'table.multi_label=true', 'with multi_label=False and this run has True, so their'),
     (DISTILL, 'table.long_texts=hierarchical task.max_length=16', 'with hierarchical=False and'),

@@ -51,7 +51,7 @@ FAULTS = {
   'blank_lines': 'blank lines of the table (no answer)',
 }
 # Options that an export has, besides those of no effect.
-OF_EXPORT = 'model', 'task', 'checkpoint', 'dtype', 'int8', 'export', 'no_cache'
+OF_EXPORT = 'model', 'task', 'checkpoint', 'dtype', 'export', 'no_cache'
 
 
 def options() -> dict[str, tuple[list[str], Any]]:

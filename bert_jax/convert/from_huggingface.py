@@ -20,7 +20,7 @@ from bert_jax.convert import checksums, config_json, fused_tensors, parameter_na
 from bert_jax.convert import sentence_transformers as vectors
 from bert_jax.convert.families import google
 from bert_jax.convert.families.record import Description, ReleasedFamily
-from bert_jax.convert.parameter_names import FIELDS
+from bert_jax.convert.parameter_names import FIELDS, part_of
 from bert_jax.errors import InputError, log, quoted
 from bert_jax.files import Path
 from bert_jax.tasks import TASKS
@@ -73,30 +73,38 @@ def read(folder: Path, positions: int = 0) -> Weights:
   family, model = _named_as(tensors, description, file), description.model
   source_names = parameter_names.names_in_file(tensors, family)
   places = parameter_names.table(family, model)
-  for place in (places[path] for path in family.zeros if places[path].name not in source_names):
-    source_names[place.name] = place.name  # a missing one means zeros
-    shape = [model[FIELDS[letter]] for letter in place.shape]
-    tensors[place.name] = np.zeros([1] * place.is_row + shape, np.float32)
+  for path in family.zeros:  # a missing one means zeros
+    place = places[path]
+    if place.name not in source_names:
+      shape = [model[FIELDS[letter]] for letter in place.shape]
+      source_names[place.name] = place.name
+      tensors[place.name] = np.zeros([1, *shape] if place.is_row else shape, np.float32)
   other_head = family.other_head(description, source_names)
-  places = {path: x for path, x in places.items() if _part(path) not in other_head.parts}
+  places = {path: x for path, x in places.items() if part_of(path) not in other_head.parts}
   copies = parameter_names.copies(family, places)
   ignored, stand_ins = _not_parameters(source_names, tensors, copies, places)
   ignored |= _buffers(source_names, tensors, family.buffers(model))
-  names = {path: source_names[x.name] for path, x in places.items() if x.name in source_names}
-  incomplete = {}  # {incomplete part of a model: the source names that it lacks}
-  for path in places.keys() - names.keys():
-    incomplete.setdefault(_part(path), []).append(places[path].name)
-  for tower in incomplete.keys() & {'encoder', 'decoder', 'projection'}:
-    lacks = f'{len(incomplete[tower])} missing, for example {min(incomplete[tower])}'
-    has = f'the file has {len(tensors)} tensors, for example {quoted(min(tensors, default="none"))}'
-    fault = f'the {tower} of these weights is not whole: {lacks}, and {has}'
-    raise InputError(f'{fault}; is config.json theirs?')
-  objective = _objective(description, set(map(_part, names)) - incomplete.keys())
+  names, incomplete = {}, {}  # incomplete: {part of a model: the source names that it lacks}
+  for path, place in places.items():
+    if place.name in source_names:
+      names[path] = source_names[place.name]
+    else:
+      incomplete.setdefault(part_of(path), []).append(place.name)
+  for tower in ('encoder', 'decoder', 'projection'):
+    if tower in incomplete:
+      raise InputError(
+        f'the {tower} of these weights is not whole: {len(incomplete[tower])} missing, for example '
+        f'{min(incomplete[tower])}, and the file has {len(tensors)} tensors, for example '
+        f'{quoted(min(tensors, default="none"))}; is config.json theirs?'
+      )
+  objective = _objective(description, set(map(part_of, names)) - incomplete.keys())
   unused, silent = _of_no_use(names, incomplete, objective, model['token_pooler'])
   ignored |= silent
   rest = tensors.keys() - {*names.values(), *ignored, *stand_ins}
   unused |= _without_place(rest, source_names, family)
-  unused |= {name: other_head.why for name in unused if name.startswith(other_head.names)}
+  for name in unused:
+    if name.startswith(other_head.names):
+      unused[name] = other_head.why
   flat, sources = {}, {}
   for path, name in sorted(names.items()):
     if name not in unused and name not in ignored:
@@ -110,19 +118,15 @@ def read(folder: Path, positions: int = 0) -> Weights:
   return weights
 
 
-def _part(path: str) -> str:
-  """The part of a model that a parameter is in: encoder, pooler, mlm, ..."""
-  return path.partition('/')[0]
-
-
 def _named_as(tensors, description, file) -> ReleasedFamily:
   """The family whose tensor names the file uses."""
   family = description.family
   if any('/' in name for name in tensors):
     if not any(name.startswith('bert/') for name in tensors):
-      known = 'none of the names of google-research/bert (bert/..)'
-      only = 'of TensorFlow only its checkpoints are read'
-      raise InputError(f'{file} has {known}, but {quoted(min(tensors))}; {only}.')
+      raise InputError(
+        f'{file} has none of the names of google-research/bert (bert/..), but '
+        f'{quoted(min(tensors))}; of TensorFlow only its checkpoints are read.'
+      )
     return google.GOOGLE
   return family.named_as(description.architecture, tensors)
 
@@ -135,29 +139,39 @@ def _not_parameters(source_names, tensors, copies, paths):
   for copy, original in copies.items():
     if copy not in source_names:
       continue
+    name = source_names[copy]
     if original not in source_names:
-      stand_ins[original] = source_names[copy]
-    elif np.array_equal(tensors[source_names[copy]], tensors[source_names[original]]):
-      ignored[source_names[copy]] = f'a copy of {source_names[original]}'
+      stand_ins[original] = name
+    elif np.array_equal(tensors[name], tensors[source_names[original]]):
+      ignored[name] = f'a copy of {source_names[original]}'
     elif copy.endswith('.bias') and 'mlm/decoder' in paths:  # transformers 5 adds this one alone
-      ignored[source_names[original]] = f'the decoder is not tied, and adds {source_names[copy]}'
-      stand_ins[original] = source_names[copy]
+      ignored[source_names[original]] = f'the decoder is not tied, and adds {name}'
+      stand_ins[original] = name
     else:
-      two = f'{source_names[copy]} differs from {source_names[original]}'
-      raise InputError(f'{two}; say "tie_word_embeddings": false in config.json.')
+      raise InputError(
+        f'{name} differs from {source_names[original]}; say "tie_word_embeddings": false in '
+        'config.json.'
+      )
   source_names.update(stand_ins)
-  ignored |= {name: why for name in tensors if (why := parameter_names.not_a_parameter(name))}
+  for name in tensors:
+    why = parameter_names.not_a_parameter(name)
+    if why:
+      ignored[name] = why
   return ignored, list(stand_ins.values())
 
 
 def _buffers(source_names, tensors, buffers):
   """{source name: why it is none} of a family's buffers, {name: array}; InputError for others."""
-  there = {source_names[name]: x for name, x in buffers.items() if name in source_names}
-  for name, x in there.items():
-    if tensors[name].shape != x.shape or not np.allclose(tensors[name], x, atol=1e-5):
-      fault = f'{name} is not what config.json makes it'
-      raise InputError(f'{fault}; these weights are of another kind.')
-  return dict.fromkeys(there, 'a buffer that follows from config.json')
+  out = {}
+  for buffer, x in buffers.items():
+    if buffer in source_names:
+      name = source_names[buffer]
+      if tensors[name].shape != x.shape or not np.allclose(tensors[name], x, atol=1e-5):
+        raise InputError(
+          f'{name} is not what config.json makes it; these weights are of another kind.'
+        )
+      out[name] = 'a buffer that follows from config.json'
+  return out
 
 
 def _objective(description: Description, parts: Collection[str]) -> str:
@@ -172,8 +186,10 @@ def _objective(description: Description, parts: Collection[str]) -> str:
       is_named, is_labelled = architecture.endswith(head.class_suffix), not task.reads_corpus
       lacks = [part for part in others if part not in parts]
       if is_named and is_labelled and lacks and last in parts:
-        no = f'these weights are of a {architecture} and have no {lacks[0]}'
-        raise InputError(f'{no}, which its {last} stands on; are they whole?')
+        raise InputError(
+          f'these weights are of a {architecture} and have no {lacks[0]}, which its {last} stands '
+          'on; are they whole?'
+        )
       if set(parts) >= set(head.parameters) and (is_named or not head.found_by_class_name):
         fitting.append(((is_labelled, is_named, len(head.parameters)), task.name))
   return max(fitting, key=lambda rank_and_name: rank_and_name[0])[1]
@@ -184,15 +200,17 @@ def _of_no_use(names, incomplete, objective, pools_tokens):
   parts that are incomplete or that the objective's models have not. names: {path: source name}.
   pools_tokens: do labelled tokens go through the pooler?"""
   unused, silent, task = {}, {}, TASKS[objective]
-  parts = set(map(_part, names)) - incomplete.keys()
-  no_pairs = task.reads_corpus and 'mlm' in parts and 'nsp' not in parts
+  parts = set(map(part_of, names)) - incomplete.keys()
+  known = {*task.parts, 'projection'}
+  if pools_tokens:
+    known.add('pooler')
   for path, name in names.items():
-    part = _part(path)
+    part = part_of(path)
     if part in incomplete:
       unused[name] = f'its {part} is not whole: {min(incomplete[part])} is missing'
-    elif part == 'pooler' and no_pairs:
+    elif part == 'pooler' and task.reads_corpus and 'mlm' in parts and 'nsp' not in parts:
       silent[name] = 'there is no head for pairs, which would stand on the pooler'
-    elif part not in (*task.parts, 'projection', *['pooler'] * pools_tokens):
+    elif part not in known:
       reasons = silent if part == 'pooler' else unused
       reasons[name] = f'a model for {objective} has no {part}'
   return unused, silent
@@ -200,10 +218,13 @@ def _of_no_use(names, incomplete, objective, pools_tokens):
 
 def _without_place(rest, source_names, family):
   """{source name: why it is not used} for tensors without a parameter; InputError for encoders'."""
-  plain = {name: short for short, name in source_names.items()}
-  if inner := [name for name in sorted(rest) if plain.get(name, name).startswith(family.prefix)]:
-    more = f'tensors that ours has not ({len(inner)}, for example {quoted(inner[0])})'
-    raise InputError(f'the encoder of these weights has {more}; is config.json theirs?')
+  shorter = {name: short for short, name in source_names.items()}
+  inner = [name for name in rest if shorter.get(name, name).startswith(family.prefix)]
+  if inner:
+    raise InputError(
+      f'the encoder of these weights has tensors that ours has not ({len(inner)}, for example '
+      f'{quoted(min(inner))}); is config.json theirs?'
+    )
   return dict.fromkeys(rest, 'no parameter of ours is called so')
 
 
@@ -213,24 +234,27 @@ def _fit_tables(weights: Weights, positions: int) -> Weights:
   description, _, flat, sources, ignored, _, new = weights
   model, offset = dict(description.model), description.offset
 
-  def left_out(path, why):
-    ignored[sources.pop(path)[0]] = why
+  def leave_out(path, why):
+    name, _ = sources.pop(path)
+    ignored[name] = why
     del flat[path]
 
   tables = [path for path in ALL_POSITIONS if path in flat]
-  for path in tables if offset else ():
-    flat[path] = flat[path][offset:]
-    ignored[f'{sources[path][0]}, rows 0 to {offset - 1}'] = 'they are of no position'
+  if offset:
+    for path in tables:
+      flat[path] = flat[path][offset:]
+      ignored[f'{sources[path][0]}, rows 0 to {offset - 1}'] = 'they are of no position'
   if TYPES in flat and len(flat[TYPES]) == 1 and model['type_vocab_size'] == 2:
     flat[TYPES] = np.repeat(flat[TYPES], 2, axis=0)
     new[TYPES] = 'row 1, a copy of row 0, the only one'
   if TYPES in flat and not model['type_vocab_size']:
     if flat[TYPES].any():
       raise InputError('config.json says there are no token types, but their table is not zero.')
-    left_out(TYPES, 'zeros: there are no token types')
+    leave_out(TYPES, 'zeros: there are no token types')
   if description.ours.get('pooler') is False:  # to_huggingface added zeros for a missing one
-    for path in [path for path in flat if path.startswith('pooler/') and not flat[path].any()]:
-      left_out(path, 'zeros: there is no pooler')
+    for path in list(flat):
+      if part_of(path) == 'pooler' and not flat[path].any():
+        leave_out(path, 'zeros: there is no pooler')
   if positions and not tables:
     raise InputError('this model has no table of positions; leave out --positions.')
   for path in tables if positions else ():
@@ -238,12 +262,12 @@ def _fit_tables(weights: Weights, positions: int) -> Weights:
     if positions > len(table):
       new[path] = f'rows {len(table)} to {positions - 1}'
     if positions < len(table):
-      cut = f'{sources[path][0]}, rows {offset + positions} to {offset + len(table) - 1}'
-      ignored[cut] = f'cut: {positions} positions were asked for'
+      rows = f'rows {offset + positions} to {offset + len(table) - 1}'
+      ignored[f'{sources[path][0]}, {rows}'] = f'cut: {positions} positions were asked for'
     shape = positions, table.shape[1]
-    rows = np.random.default_rng(0).normal(0, model['initializer_range'], shape)
-    rows[: len(table)] = table[:positions]
-    flat[path], model['max_position_embeddings'] = rows.astype(np.float32), positions
+    drawn = np.random.default_rng(0).normal(0, model['initializer_range'], shape)
+    drawn[: len(table)] = table[:positions]
+    flat[path], model['max_position_embeddings'] = drawn.astype(np.float32), positions
   return weights._replace(description=description._replace(model=model))
 
 
@@ -252,24 +276,36 @@ def _check_shapes(flat, model, sources, description=None):
   of the config.json with this description, if any. sources: see Weights."""
   fields = FIELDS if model['embedding_size'] else FIELDS | {'E': 'hidden_size'}
   shapes, made = parameter_names.shapes(model), models.ModelConfig(**model)
-  known, d = {'1': 1, '2': 2, 'R': made.distance_rows}, made.head_size
-  known |= {'Q': made.num_attention_heads * d, 'G': made.key_value_heads * d}
-  known |= {'J': made.projection_size or None}  # None: of weights whose projection is not taken
+  size_of = {letter: model[field] for letter, field in fields.items()}
+  size_of |= {
+    '1': 1,
+    '2': 2,
+    'R': made.distance_rows,
+    'Q': made.num_attention_heads * made.head_size,
+    'G': made.key_value_heads * made.head_size,
+    'J': made.projection_size or None,  # None: of weights whose projection is not taken
+  }
   for path, x in flat.items():
     letters = shapes[path]
-    sizes = [model[fields[c]] if c in fields else known.get(c) for c in letters]
-    if x.ndim == len(sizes) and all(m in (n, None) for n, m in zip(x.shape, sizes)):
+    sizes = [size_of.get(letter) for letter in letters]
+    wrong = [
+      (letter, n) for letter, n in zip(letters, x.shape) if size_of.get(letter) not in (n, None)
+    ]
+    if x.ndim == len(sizes) and not wrong:
       continue
     name = sources[path][0] if path in sources else path
-    wrong = [(fields[c], n) for c, n, m in zip(letters, x.shape, sizes) if n != m and c in fields]
-    if x.ndim != len(sizes) or len(wrong) != 1:
+    if x.ndim != len(sizes) or len(wrong) != 1 or wrong[0][0] not in fields:
       raise InputError(f'{name} is {x.shape}, where the config asks for {tuple(sizes)} of {path}.')
-    ((field, n),) = wrong
-    fix, is_position = f'set model.{field}={n}', field == 'max_position_embeddings'
+    ((letter, n),) = wrong
+    field = fields[letter]
+    is_position = field == 'max_position_embeddings'
+    fix = f'set model.{field}={n}'
     if description:
-      n += description.offset if is_position and description.family.counts_offset else 0
+      if is_position and description.family.counts_offset:
+        n += description.offset
       fix = f'write "{description.family.key_of(field)}": {n} in its config.json'
-    fix += ' or convert it with --positions' if is_position else ''
+    if is_position:
+      fix += ' or convert it with --positions'
     raise InputError(f'{name} is {x.shape}, and {field} is {model[field]}; {fix}.')
 
 
@@ -287,5 +323,8 @@ def tree(flat: Arrays, model: models.ModelConfig, sources: Sources | None = None
 def flatten(params: Any, model: models.ModelConfig) -> dict[str, np.ndarray]:
   """Flattens a tree of parameters to {path: array}, layers apart, without padding rows."""
   flat = traverse_util.flatten_dict(models.unstack_layers(params), sep='/')
-  words = lambda path, x: x[: model.vocab_size] if path in VOCABULARY else x
-  return {path: words(path, np.asarray(x)) for path, x in flat.items()}
+  flat = {path: np.asarray(x) for path, x in flat.items()}
+  for path in VOCABULARY:
+    if path in flat:
+      flat[path] = flat[path][: model.vocab_size]
+  return flat

@@ -113,6 +113,11 @@ def _letters(leaf, letters):
   return letters if leaf in ('kernel', 'embedding', 'decoder') else letters[-1]
 
 
+def part_of(path: str) -> str:
+  """The part of a model that a parameter is in: encoder, pooler, mlm, ..."""
+  return path.partition('/')[0]
+
+
 def copies(family: ReleasedFamily, places: Mapping[str, Place]) -> dict[str, str]:
   """{name of a copy: name of its original} for tied tensors, which files may hold twice."""
   words = places['encoder/embeddings/word_embeddings/embedding'].name

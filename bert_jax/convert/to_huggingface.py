@@ -6,7 +6,7 @@ pooler and the weights have none, zeros are written: it would be drawn at random
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -25,17 +25,15 @@ from bert_jax.convert import (
 from bert_jax.convert.families import FAMILIES
 from bert_jax.convert.families.record import Exported, ReleasedFamily
 from bert_jax.convert.fused_tensors import joined
-from bert_jax.convert.parameter_names import copies, table
+from bert_jax.convert.parameter_names import copies, part_of, table
 from bert_jax.convert.tensor_files import SAFETENSORS, write_safetensors
 from bert_jax.errors import InputError, log
-from bert_jax.files import Path, write_whole
+from bert_jax.files import Path, write_json, write_whole
 from bert_jax.tasks import TASKS
+from bert_jax.tasks.record import Head
 
 if TYPE_CHECKING:
   from bert_jax.workdir.trained import Trained
-
-NO_POOLER = 'The model has no pooler, and {} has one: its weights are zeros here, so use '
-NO_POOLER += 'last_hidden_state, not pooler_output.'
 
 
 def write(
@@ -46,55 +44,57 @@ def write(
   config, tokenizer = trained.config, trained.tokenizer
   model, task = models.ModelConfig(**config.model), TASKS[config.objective]
   flat = from_huggingface.flatten(jax.device_get(trained.params), model)
-  parts = {path.partition('/')[0] for path in flat}
-  head = _head(config, parts)
-  family = _family(config.model, parts, tokenizer, flat.get(from_huggingface.TYPES), head)
+  head = head_of(config, {part_of(path) for path in flat})
+  family = family_of(config.model, flat, tokenizer, head)
   has_class = head.class_suffix not in family.no_class
-  has_pooler = head.class_suffix.endswith(family.pooler)
   architecture = family.classes + (head.class_suffix if has_class else 'Model')
   if head.class_suffix in family.lacks:
-    no = f'Hugging Face has no {architecture} that computes the same'
-    raise InputError(f'{no}, so this cannot be written; use it with bert_jax.predict.')
-  why = f'a {head.class_suffix} has none, it is for training alone'
-  reasons = dict.fromkeys(head.training_only, why)
-  if 'pooler' not in head.parameters and not has_pooler and not model.token_pooler:
-    reasons['pooler'] = f'a {config.objective} model of theirs has no pooler'
-  if head.class_suffix != 'Model':
-    reasons['projection'] = 'it goes with a bare encoder alone'
-  left_out = {path: reasons[part] for path in flat if (part := path.partition('/')[0]) in reasons}
+    raise InputError(
+      f'Hugging Face has no {architecture} that computes the same, so this cannot be written; '
+      'use it with bert_jax.predict.'
+    )
+  left_out = left_out_of(flat, family, head, config)
   kept = {path: np.asarray(x, np.float32) for path, x in flat.items() if path not in left_out}
   offset = family.offset(tokenizer.pad_id)
   described = config_json.write(family, config.model, offset)
-  tensors, names = _tensors(kept, family, head, model, offset, described.get('type_vocab_size'))
-  dense = {x: tensors.pop(x) for x in [*tensors] if x.startswith(sentence_transformers.DENSE)}
-  ours = _ours(config, head)
-  if described.get('type_vocab_size', model.type_vocab_size) != model.type_vocab_size:
+  type_rows = described.get('type_vocab_size', model.type_vocab_size)
+  tensors, names = tensors_of(kept, family, head, model, offset, type_rows)
+  dense = {}
+  for name in list(tensors):
+    if name.startswith(sentence_transformers.DENSE):
+      dense[name] = tensors.pop(name)
+  ours, notes = ours_of(config, head), []
+  if type_rows != model.type_vocab_size:
     ours['model'] = {'type_vocab_size': model.type_vocab_size}
-  if lacks_pooler := has_pooler and not any(path.startswith('pooler/') for path in kept):
+  if head.class_suffix.endswith(family.pooler) and 'pooler' not in map(part_of, kept):
     ours['pooler'] = False
-  settings = {'architectures': [architecture]} if has_class else {}
-  settings |= {'model_type': family.name, **described}
-  settings |= _settings(config, family, labels, tokenizer) | {'bert_jax': ours}
+    note = (
+      f'The model has no pooler, and {architecture} has one: its weights are zeros here, so use '
+      'last_hidden_state, not pooler_output.'
+    )
+    log.warning('%s', note)
+    notes.append(note)
+  settings = {'model_type': family.name, **described}
+  settings |= settings_of(config, family, labels, tokenizer) | {'bert_jax': ours}
+  if has_class:
+    settings['architectures'] = [architecture]
   out.mkdir(parents=True, exist_ok=True)
   write_safetensors(out / SAFETENSORS, tensors, {'format': 'pt', 'bert_jax': __version__})
   # A text is cut where it was in training, so that the answers are the same.
   longest = min(task.limit(config) or model.max_position_embeddings, model.max_position_embeddings)
   exported_tokenizers.write(out, tokenizer, family, longest, task.as_released(config).cut_side)
-  no_pooler = NO_POOLER.format(architecture) if lacks_pooler else ''
-  notes = [no_pooler] if no_pooler else []
-  for text in notes:
-    log.warning('%s', text)
   if head.class_suffix == 'Model':
     vector = trained.vector
     if not vector.other:
       vector = vector._replace(pooling=vector.pooling or 'mean')
     length = min(longest, config.data.seq_length)
     sentence_transformers.write(out, vector, model.hidden_size, length, dense, model.projection_act)
-  facts = {**facts, 'casing': exported_tokenizers.casing(tokenizer), 'longest': longest}
-  write_whole(out / 'README.md', model_card.write(config, architecture, head, notes, facts))
-  if asked := dict(config_lib.flatten(config).get(task.writing, ())):
-    said = {theirs: asked[ours] for theirs, ours in config_json.WRITING.items() if ours in asked}
-    write_whole(out / 'generation_config.json', json.dumps(said, indent=2) + '\n')
+  known = {**facts, 'casing': exported_tokenizers.casing(tokenizer), 'longest': longest}
+  write_whole(out / 'README.md', model_card.write(config, architecture, head, notes, known))
+  writing = dict(config_lib.flatten(config).get(task.writing, ()))
+  if writing:
+    theirs = {key: writing[x] for key, x in config_json.WRITING.items() if x in writing}
+    write_json(out / 'generation_config.json', theirs)
   # Written last: a folder with a config.json is a whole model.
   text = json.dumps(settings, indent=2, ensure_ascii=False) + '\n'
   checksums.write(out, {'config.json': text})
@@ -102,11 +102,48 @@ def write(
   return {path: names[path] for path in kept}, left_out
 
 
-def _family(model, parts, tokenizer, types, head) -> ReleasedFamily:
-  """The family for weights with these parts and this table of token types, or an InputError."""
-  tells_apart = 'nsp' in parts or (types is not None and (types != types[0]).any())
-  has_pooler = 'pooler' in parts and ('pooler' in head.parameters or head.class_suffix == 'Model')
-  exported = Exported(model, parts, tokenizer, tells_apart, has_pooler)
+def head_of(config: Any, parts: Collection[str]) -> Head:
+  """The record of the Hugging Face class for a model with these parts, or an InputError."""
+  known = ', '.join(sorted(parts))
+  heads = [x for x in TASKS[config.objective].heads if x.causal == config.model.causal]
+  if config.model.position_embeddings == 'relative':
+    raise InputError(
+      'Hugging Face has no class with such relative positions (it ships no Transformer-XL), so '
+      'this cannot be written; use it with bert_jax.predict.'
+    )
+  if not heads or 'encoder' not in parts:
+    kind = 'causal model' if config.model.causal else 'model'
+    raise InputError(
+      f'Hugging Face has no class for a {kind} of {config.objective} with {known}, so this cannot '
+      'be written; use it with bert_jax.predict, or begin another by config.init_from.'
+    )
+  if 'nsp' in parts and 'pooler' not in parts:
+    raise InputError('the next-sentence head stands on a pooler, and there is none to write.')
+  for head in heads:
+    if set(head.parameters) <= set(parts):
+      return head
+  lacking = min((set(head.parameters) - set(parts) for head in heads), key=len)
+  raise InputError(
+    f'only {known} is there, and Hugging Face has {", ".join(sorted(lacking))} in a model for '
+    f'{config.objective}; convert a whole one.'
+  )
+
+
+def family_of(
+  model: Mapping[str, Any], flat: Mapping[str, np.ndarray], tokenizer: Any, head: Head
+) -> ReleasedFamily:
+  """The family that a model with these parameters is written as, or an InputError."""
+  parts = {part_of(path) for path in flat}
+  types = flat.get(from_huggingface.TYPES)
+  differ = types is not None and (types != types[0]).any()
+  reads_pooler = 'pooler' in head.parameters or head.class_suffix == 'Model'
+  exported = Exported(
+    model,
+    parts,
+    tokenizer,
+    tells_apart=bool(differ) or 'nsp' in parts,
+    has_pooler='pooler' in parts and reads_pooler,
+  )
   family = next(family for family in FAMILIES.values() if family.fits(exported))
   why_not = config_json.why_not(family, exported)
   if why_not:
@@ -114,28 +151,57 @@ def _family(model, parts, tokenizer, types, head) -> ReleasedFamily:
   return family
 
 
-def _tensors(kept, family, head, model, offset, type_rows):
+def left_out_of(
+  flat: Mapping[str, Any], family: ReleasedFamily, head: Head, config: Any
+) -> dict[str, str]:
+  """{our path: why the class of a head has no such parameter}."""
+  training = f'a {head.class_suffix} has none, it is for training alone'
+  reasons = dict.fromkeys(head.training_only, training)
+  has_pooler = 'pooler' in head.parameters or head.class_suffix.endswith(family.pooler)
+  if not has_pooler and not config.model.token_pooler:
+    reasons['pooler'] = f'a {config.objective} model of theirs has no pooler'
+  if head.class_suffix != 'Model':
+    reasons['projection'] = 'it goes with a bare encoder alone'
+  return {path: reasons[part_of(path)] for path in flat if part_of(path) in reasons}
+
+
+def tensors_of(
+  kept: Mapping[str, np.ndarray],
+  family: ReleasedFamily,
+  head: Head,
+  model: models.ModelConfig,
+  offset: int,
+  type_rows: int,
+) -> tuple[dict[str, np.ndarray], dict[str, str]]:
   """Renames {our path: array}: ({name in the file: array}, {our path: name in the file}). offset:
   rows of their position table before position 0. type_rows: rows of their token type table."""
-  if {'classifier', 'span'} & {*head.parameters}:
+  if 'classifier' in head.parameters or 'span' in head.parameters:
     family = family.named_as(head.class_suffix)
-  places = table(family, vars(model))
-  if unknown := sorted(kept.keys() - places.keys()):
-    none = f'{unknown[0]} has no place in a {family.name} model of Hugging Face'
-    raise InputError(f'{none}; start an objective without it from this encoder by init_from.')
   prefix = family.prefix if head.class_suffix == 'Model' else ''
-  places = {path: x._replace(name=x.name.removeprefix(prefix)) for path, x in places.items()}
-  buffers = family.buffers(vars(model))
-  tensors = joined(kept, places) | {name.removeprefix(prefix): x for name, x in buffers.items()}
+  places = {}
+  for path, place in table(family, vars(model)).items():
+    places[path] = place._replace(name=place.name.removeprefix(prefix))
+  unknown = sorted(kept.keys() - places.keys())
+  if unknown:
+    raise InputError(
+      f'{unknown[0]} has no place in a {family.name} model of Hugging Face; start an objective '
+      'without it from this encoder by init_from.'
+    )
   names = {path: place.name for path, place in places.items()}
-  for path in set(from_huggingface.ALL_POSITIONS) & kept.keys() if offset else ():
-    tensors[names[path]] = np.pad(tensors[names[path]], ((offset, 0), (0, 0)))
-  D, types = model.hidden_size, names.get(from_huggingface.TYPES)
+  tensors = joined(kept, places)
+  for name, x in family.buffers(vars(model)).items():
+    tensors[name.removeprefix(prefix)] = x
+  if offset:
+    for path in from_huggingface.ALL_POSITIONS:
+      if path in kept:
+        tensors[names[path]] = np.pad(tensors[names[path]], ((offset, 0), (0, 0)))
+  types = names.get(from_huggingface.TYPES)
   if types in tensors:
     tensors[types] = tensors[types][:type_rows]  # a RoBERTa's rows are equal
   elif types:
     tensors[types] = np.zeros((type_rows, model.embedding_width), np.float32)
   if head.class_suffix.endswith(family.pooler) and 'pooler/dense/kernel' not in kept:
+    D = model.hidden_size
     tensors[names['pooler/dense/kernel']] = np.zeros((D, D), np.float32)
     tensors[names['pooler/dense/bias']] = np.zeros(D, np.float32)
   if 'mlm/decoder' in kept:  # an untied decoder has its bias, which some have twice
@@ -144,58 +210,47 @@ def _tensors(kept, family, head, model, offset, type_rows):
   return tensors, names
 
 
-def _head(config, parts):
-  """The record (Head) of the Hugging Face class for a model with these parts."""
-  kind, known = f'{"causal " * config.model.causal}model', ', '.join(sorted(parts))
-  heads = [x for x in TASKS[config.objective].heads if x.causal == config.model.causal]
-  fault, fix = '', 'use it with bert_jax.predict'
-  if config.model.position_embeddings == 'relative':
-    fault = 'no class with such relative positions (it ships no Transformer-XL)'
-  elif not heads or 'encoder' not in parts:
-    fault = f'no class for a {kind} of {config.objective} with {known}'
-    fix += ', or begin another by config.init_from'
-  if fault:
-    raise InputError(f'Hugging Face has {fault}, so this cannot be written; {fix}.')
-  if 'nsp' in parts and 'pooler' not in parts:
-    raise InputError('the next-sentence head stands on a pooler, and there is none to write.')
-  if fitting := [head for head in heads if parts >= set(head.parameters)]:
-    return fitting[0]
-  nearest = min(heads, key=lambda head: len({*head.parameters} - parts))
-  lacking = ', '.join(sorted({*nearest.parameters} - parts))
-  fault = f'only {known} is there, and Hugging Face has {lacking} in a model for {config.objective}'
-  raise InputError(f'{fault}; convert a whole one.')
-
-
-def _ours(config, head) -> dict[str, Any]:
+def ours_of(config: Any, head: Head) -> dict[str, Any]:
   """The settings of a run that config.json keeps under bert_jax; of a path only its last part."""
   ours: dict[str, Any] = {'version': __version__, 'objective': config.objective}
   ours['seq_length'] = config.data.seq_length
   if head.class_suffix != 'Model':  # a bare encoder was not trained here
-    local = lambda x: model_card.without_places(x) if isinstance(x, str) else x
     for block in TASKS[config.objective].blocks:
-      ours[block] = {field: local(x) for field, x in config[block].to_dict().items()}
-    for block, _, field in (name.partition('.') for name in head.training_only.values() if name):
-      ours[block][field] = 0.0  # the head is left out, and its term with it
+      ours[block] = {}
+      for field, value in config[block].to_dict().items():
+        ours[block][field] = model_card.without_places(value) if isinstance(value, str) else value
+    for name in head.training_only.values():
+      if name:  # the head is left out, and its term with it
+        block, _, field = name.partition('.')
+        ours[block][field] = 0.0
   return ours
 
 
-def _settings(config, family, labels, tokenizer):
+def settings_of(
+  config: Any, family: ReleasedFamily, labels: Sequence[str], tokenizer: Any
+) -> dict[str, Any]:
   """The keys of config.json for the vocabulary and the head."""
   task = TASKS[config.objective]
-  ids = {key: getattr(tokenizer, f'{role}_id') for key, role in family.ids.items()}
+  out = {
+    'tie_word_embeddings': config.model.tie_word_embeddings,
+    'pad_token_id': tokenizer.pad_id,
+    'dtype': 'float32',
+  }
+  for key, role in family.ids.items():
+    out[key] = getattr(tokenizer, f'{role}_id')
   if family.has_decoder:
     begin = config_lib.flatten(config).get(task.begin, 'cls')
-    ids['decoder_start_token_id'] = getattr(tokenizer, f'{begin}_id')
-    ids['forced_eos_token_id'] = None
-  tied, pad_id = config.model.tie_word_embeddings, tokenizer.pad_id
-  out = {'tie_word_embeddings': tied, 'pad_token_id': pad_id, **ids, 'dtype': 'float32'}
+    out['decoder_start_token_id'] = getattr(tokenizer, f'{begin}_id')
+    out['forced_eos_token_id'] = None
   released = task.as_released(config)
-  pooled, has = released.pooling, family.fixed.get('classifier_pooling') or ('cls',)
-  if pooled != 'cls' and pooled not in has:
-    fault = f"the classifier reads {pooled} vectors, and Hugging Face's {family.classes} cls"
-    raise InputError(f'{fault}, so this cannot be written; use it with bert_jax.predict.')
-  if pooled != 'cls':
-    out['classifier_pooling'] = pooled
+  pooling = released.pooling
+  if pooling != 'cls':
+    if pooling not in (family.fixed.get('classifier_pooling') or ()):
+      raise InputError(
+        f"the classifier reads {pooling} vectors, and Hugging Face's {family.classes} cls, so this "
+        'cannot be written; use it with bert_jax.predict.'
+      )
+    out['classifier_pooling'] = pooling
   if released.problem:
     out['problem_type'] = released.problem
     labels = labels or (task.card(config).number,)

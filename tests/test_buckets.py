@@ -20,7 +20,6 @@ import fake_bucket
 import fsspec
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 from conftest import small_pretrain
 from running import same_bits, train_lines

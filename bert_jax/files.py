@@ -67,6 +67,12 @@ def remove_scratch(folder: Path) -> None:
           path.unlink()
 
 
+def write_npy(path: Path, array: np.ndarray) -> None:
+  """Writes an array as .npy, into a file that can be read: else numpy's C hides a full disk."""
+  with path.open('w+b') as file:
+    np.save(file, array)
+
+
 def write_json(path: Path | str, content: Any, indent: int = 2) -> None:
   write_whole(path, json.dumps(content, indent=indent) + '\n')
 

@@ -20,6 +20,7 @@ import fake_bucket
 import fsspec
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from conftest import small_pretrain
 from running import same_bits, train_lines
@@ -146,6 +147,8 @@ def test_files_are_written_whole_and_appended_to_visibly(bucket, monkeypatch, ca
       file.write(half)
       raise KeyError
     assert not files.exists(bucket / 'b')
+  files.write_npy(bucket / 'x.npy', np.arange(5))
+  assert np.load((bucket / 'x.npy').open('rb')).tolist() == [0, 1, 2, 3, 4]
 
 
 def test_files_are_moved_found_and_removed(bucket):

@@ -230,6 +230,10 @@ def answers_of(model: Model, task: str) -> dict[str, np.ndarray]:
   answers = jax.device_get(forward(model.weights, ids, types, mask))
   if not model.vector.pooling:
     answers.pop('embedding', None)  # how it is made is not said
+  padded = model.objective.model.padded_vocab_size
+  for name, x in answers.items():
+    if x.shape[-1] == padded:  # tables may be padded to different numbers of rows
+      answers[name] = x[..., : model.tokenizer.vocab_size]
   return answers
 
 

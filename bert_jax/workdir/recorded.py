@@ -270,10 +270,7 @@ class Outcome(NamedTuple):
 
   state: str = ''  # done, failed or stopped; '': it has not been run
   error: str = ''
-  seconds: float = 0.0  # of all tries together
-  metrics: Mapping[str, float | None] = {}  # of its last evaluation
   config: str = ''  # a hash of all fields, see tools.sweep
-  jobs: int = 0  # how many runs the machine trained at once; 0: not recorded
 
   @classmethod
   def from_json(cls, content: Mapping[str, Any]) -> 'Outcome':

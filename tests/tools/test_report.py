@@ -291,13 +291,12 @@ def test_what_is_odd_among_the_runs_of_an_arm_is_said(tmp_path):
   folder = sweep(tmp_path / 'S', {beta(8): [1.0, 2.0, 3.0]})
   config = c.load(PRETRAIN, [f'--config.{x}' for x in (beta(7), 'seed=1', 'steps=2')])
   (folder / f'{beta(8)},seed=1' / 'config.json').write_text(c.to_json(config))
-  argv = ['train', '--config.steps=1'], ['train', '--config.steps=2']
-  facts = {'commands': [{'argv': words, 'time': ''} for words in argv], 'commit': 'fedcba'}
+  facts = {'earlier': [{'commands': 1, 'steps': 1}], 'commit': 'fedcba'}
   (folder / f'{beta(8)},seed=2' / 'run.json').write_text(json.dumps(facts))
   remarks = report.read(folder).results.runs.remark.tolist()
   assert 'others of its arm of another' in remarks[0]
   assert 'differs from other runs of its arm in optimizer.beta1' in remarks[1]
-  assert remarks[2].startswith('went on with other steps') and 'of commit fedcba' in remarks[2]
+  assert remarks[2].startswith('had 1 steps at first') and 'of commit fedcba' in remarks[2]
 
 
 def test_a_run_that_may_stop_early_counts_its_best(tmp_path):

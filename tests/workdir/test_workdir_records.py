@@ -166,7 +166,7 @@ def test_how_the_runs_of_a_sweep_ended(tmp_path):
   (tmp_path / 'logs').mkdir()
   runs = {name: {'arm': name, 'spec': '', 'fields': []} for name in 'abc'}
   write_sealed(tmp_path / 'sweep.json', {'baseline': 'b', 'runs': runs})
-  (tmp_path / 'logs' / 'a.json').write_text(json.dumps({'state': 'done', 'seconds': 5.0}))
+  (tmp_path / 'logs' / 'a.json').write_text(json.dumps({'state': 'done', 'config': 'x'}))
   (tmp_path / 'logs' / 'b.json').write_text('{"sta')
   found = records.read_sweep(tmp_path)
   assert [found.ended[x].state for x in 'abc'] == ['done', '', ''] and found.baseline == 'b'

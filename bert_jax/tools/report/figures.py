@@ -49,12 +49,13 @@ def finals(panel: 'Panel') -> 'Figure':
   level, (low, high) = df['level'].mean(), axes[0].get_xlim()
   if 2 * low - high < level < 2 * high - low:  # further away it would press all into a corner
     axes[0].axvline(level, color='0.5', linestyle=':', linewidth=1)
-  axes[0].set(yticks=range(len(table)), yticklabels=[plain(arm) for arm in table.index])
+  labels = [plain(arm).replace(',', ',\n') for arm in table.index]
+  axes[0].set(yticks=range(len(table)), yticklabels=labels)
   axes[0].set(xlabel=plain(panel.name(panel.metric)), ylim=(len(table) - 0.5, -0.5))
   for axis in axes[1:]:
     axis.axvline(0, color='0.6', linewidth=0.8, zorder=0)
     axis.set(yticks=[], ylim=(len(table) - 0.5, -0.5))
-    axis.set_xlabel(f'difference to {plain(panel.baseline)}')
+    axis.set_xlabel('difference to the baseline')
   return figure
 
 

@@ -93,7 +93,7 @@ def pictures_of(panel: Panel, number: int) -> Iterator[Picture]:
 
   captions = {
     'final': f'{panels.strongest(panel)} Left: final values, a dot for each seed, the mean and its '
-    'interval over seeds; dotted: a guess. Right: the differences of each seed to the baseline.',
+    'interval over seeds; dotted: a guess. Right: the difference of each seed to the baseline.',
     'curves': 'Means over seeds with their intervals. Hollow: all rows, where the curve is of a '
     'part of them; dotted: a guess on the same rows.',
     'scores': 'All scores: means over seeds with their intervals; dotted: a guess.',

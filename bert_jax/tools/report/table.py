@@ -137,11 +137,9 @@ def _status(run: Run) -> tuple[str, str]:
     return 'collapsed', 'one answer for every example'
   if run.final(run.judge) is None and any(run.judge in p.values for p in run.evaluations):
     return 'no number', f'its last {run.judge} is not finite'
-  lengths = set()
-  for command in run.facts.commands:
-    lengths.add(tuple(re.findall(r'--config\.(?:steps|epochs)=\S+', ' '.join(command['argv']))))
-  if len(lengths) > 1:
-    return 'finished', 'went on with other steps: its first learning rates are of the earlier ones'
+  before = [str(part['steps']) for part in run.facts.earlier if 'steps' in part]
+  if before:
+    return 'finished', f'had {", ".join(before)} steps at first, and learning rates for these'
   return 'finished', ''
 
 

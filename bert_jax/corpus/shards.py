@@ -15,7 +15,7 @@ from bert_jax import files
 from bert_jax.copies import place, staged
 from bert_jax.corpus import store
 from bert_jax.corpus.store import ARRAYS, COLUMNS, OF_DOCUMENTS
-from bert_jax.corpus.tokenized import offsets
+from bert_jax.corpus.tokenized import digest_of, offsets
 from bert_jax.corpus.units import Record
 from bert_jax.errors import InputError, Unwritten, first_line, log, stays
 from bert_jax.files import Path
@@ -30,9 +30,7 @@ class Item(NamedTuple):
   """A document ready to be written."""
 
   record: Record
-  hash: int  # documents.text_hash
-  language: int  # number in the corpus' list of languages
-  size: tuple[int, int]  # characters and bytes of its text
+  facts: tuple[int, ...]  # see store.OF_DOCUMENTS
   key: int  # duplicates.exact_key of its text; 0 where duplicates are kept
   signature: np.ndarray | None  # for near-duplicates
 
@@ -61,15 +59,13 @@ class Shard:
 
   def __init__(self, folder: Path, number: int, vocab_size: int):
     self.path, self.number, self.vocab_size = store.shard_path(folder, number), number, vocab_size
-    token_type = np.uint16 if vocab_size <= 2**16 else np.int32
     self.types: dict[str, Any] = {
-      'tokens': token_type,
+      'tokens': np.uint16 if vocab_size <= 2**16 else np.int32,
       'starts': np.uint8,
       'sentences': np.int32,
       'documents': np.uint32,
     }
     self.data = {name: bytearray() for name in ARRAYS}
-    self.unigrams, self.by_language = {}, {}  # {language: [vocab_size]}, {language: Counter}
     self.counts, self.blocks = Counter(), []
 
   def add(
@@ -88,34 +84,21 @@ class Shard:
 
   def write(self, item: Item) -> None:
     """Adds one document."""
-    record, (characters, size) = item.record, item.size
-    numbers = len(record.tokens), len(record.sentences), characters, size, item.hash, item.language
-    arrays = *record, np.array(numbers)
-    for name, array in zip(('tokens', 'sentences', 'starts', 'documents'), arrays, strict=True):
+    arrays = item.record._asdict() | {'documents': np.array(item.facts)}
+    for name, array in arrays.items():
       self.data[name] += array.astype(self.types[name]).tobytes()
-    if item.language not in self.unigrams:
-      self.unigrams[item.language] = np.zeros(self.vocab_size, np.int64)
-      self.by_language[item.language] = Counter()
-    np.add.at(self.unigrams[item.language], record.tokens, 1)
-    self.by_language[item.language].update(
-      documents=1, sentences=len(record.sentences), tokens=len(record.tokens), bytes=size
-    )
 
   def close(self, seen: Mapping[str, np.ndarray]) -> None:
     """Writes the shard. seen: the state of duplicates.Seen for a preparation that goes on."""
     arrays = {name: np.frombuffer(data, self.types[name]) for name, data in self.data.items()}
     arrays['documents'] = arrays['documents'].reshape(-1, len(OF_DOCUMENTS))
-    languages = sorted(self.unigrams)
     facts = {
       'blocks': self.blocks,
       'counts': dict(self.counts),
-      'by_language': {str(k): dict(v) for k, v in self.by_language.items()},
-      'unigram_languages': languages,
       'sha256': hashlib.sha256(b''.join(self.data.values())).hexdigest(),
     }
-    unigrams = np.array([self.unigrams[k] for k in languages], np.int64)
     kept: dict[str, Any] = {f'seen_{name}': array for name, array in seen.items()}
-    kept |= self._chunks(arrays) | {'unigrams': unigrams.reshape(-1, self.vocab_size)}
+    kept |= self._chunks(arrays)
     kept['facts'] = np.frombuffer(json.dumps(facts).encode(), np.uint8)
     scratch = staged(self.path.with_name(f'.{self.path.name}.tmp'))
     try:
@@ -137,30 +120,25 @@ class Shard:
       ) from error
 
   def _chunks(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The columns of the table of chunks for this shard."""
+    """The columns of the table of chunks for this shard; and how often each of its `languages` has
+    each piece, `unigrams` [languages, vocab_size]."""
     documents = dict(zip(OF_DOCUMENTS, arrays['documents'].astype(np.int64).T, strict=True))
     begins = cut(documents['tokens'], documents['language'])
     at = {'documents': begins}
     at |= {name: offsets(documents[name])[begins] for name in ('tokens', 'sentences')}
-    chunks = len(begins) - 1
-    checksums, of_lengths = np.zeros(chunks, np.int64), np.zeros(chunks, np.int64)
-    for k in range(chunks):
+    columns = {name: np.diff(ends) for name, ends in at.items()}
+    columns['shard'] = np.full(len(begins) - 1, self.number)
+    columns['language'] = documents['language'][begins[:-1]]
+    columns['crc32'] = np.zeros(len(begins) - 1, np.int64)
+    languages = np.unique(columns['language'])
+    unigrams = np.zeros((len(languages), self.vocab_size), np.int64)
+    for k, language in enumerate(columns['language']):
       for name, column in ARRAYS.items():
         part = arrays[name][at[column][k] : at[column][k + 1]]
-        checksums[k] = zlib.crc32(part.tobytes(), int(checksums[k]))
-      lengths = lengths_of(arrays['documents'][begins[k] : begins[k + 1]])
-      of_lengths[k] = zlib.crc32(lengths)
-    columns = {name: np.diff(ends) for name, ends in at.items()}
-    columns |= {
-      'shard': np.full(chunks, self.number),
-      'language': documents['language'][begins[:-1]],
-    }
-    return columns | {'crc32': checksums, 'lengths_crc32': of_lengths}
-
-
-def lengths_of(documents: np.ndarray) -> bytes:
-  """What store.DOCUMENTS has of documents: their tokens and hashes."""
-  return documents[:, [OF_DOCUMENTS.index(name) for name in ('tokens', 'hash')]].tobytes()
+        columns['crc32'][k] = zlib.crc32(part.tobytes(), int(columns['crc32'][k]))
+      tokens = arrays['tokens'][at['tokens'][k] : at['tokens'][k + 1]]
+      unigrams[languages == language] += np.bincount(tokens, minlength=self.vocab_size)
+    return columns | {'languages': languages, 'unigrams': unigrams}
 
 
 def finish(
@@ -168,37 +146,43 @@ def finish(
 ) -> dict[str, Any]:
   """Writes what is of all shards and, last, corpus.json; returns its content. read: Beam's
   counts."""
-  languages, shards, tables = plan['languages'], [], []
-  unigrams = np.zeros((len(languages), tokenizer.vocab_size), np.int64)
-  counts, kept = Counter(read), {name: Counter() for name in languages}
-  path = folder / store.DOCUMENTS
-  scratch = staged(path.with_name(f'.{path.name}.tmp'))
-  with scratch.open('wb') as file:
-    for number in range(store.finished(folder)):
-      shard = store.shard_path(folder, number)
-      facts, arrays = store.read_facts(shard)
-      shards.append(facts)
-      tables.append([arrays[name] for name in COLUMNS])
-      unigrams[facts['unigram_languages']] += arrays['unigrams']
-      counts.update(facts['counts'])
-      for k, numbers in facts['by_language'].items():
-        kept[languages[int(k)]].update(numbers)
-      file.write(lengths_of(np.load(io.BytesIO((shard / 'documents.npy').read_bytes()))))
-  place(scratch, path)
+  counts, shards, tables, all_documents = Counter(read), [], [], []
+  unigrams = np.zeros((len(plan['languages']), tokenizer.vocab_size), np.int64)
+  kept = {name: Counter() for name in plan['languages']}
+  for number in range(store.finished(folder)):
+    path = store.shard_path(folder, number)
+    facts, arrays = store.read_facts(path)
+    shards.append(facts['sha256'])
+    tables.append([arrays[name] for name in COLUMNS])
+    unigrams[arrays['languages']] += arrays['unigrams']
+    counts.update(facts['counts'])
+    documents = np.load(io.BytesIO((path / 'documents.npy').read_bytes()))
+    all_documents.append(documents[:, [OF_DOCUMENTS.index(x) for x in ('tokens', 'hash')]])
+    for k, numbers in enumerate(kept.values()):
+      of_language = documents[documents[:, OF_DOCUMENTS.index('language')] == k]
+      numbers['documents'] += len(of_language)
+      for name in ('sentences', 'tokens', 'bytes'):
+        numbers[name] += int(of_language[:, OF_DOCUMENTS.index(name)].sum())
   counts['unknown_tokens'] = int(unigrams[:, tokenizer.unk_id].sum())
   _check(plan, counts, kept)
   columns = dict(zip(COLUMNS, np.concatenate(tables, axis=1), strict=True))
-  table = io.BytesIO()
+  table, lengths = io.BytesIO(), io.BytesIO()
   np.savez_compressed(table, unigrams=unigrams, **columns)
+  digest = ''
+  if columns['documents'].sum() <= store.LENGTHS:
+    np.save(lengths, np.concatenate(all_documents))
+    files.write_whole(folder / store.DOCUMENTS, lengths.getvalue())
+    digest = hashlib.sha256(lengths.getvalue()).hexdigest()
   files.write_whole(folder / store.TABLE, table.getvalue())
   meta = {
     **plan,
-    'fingerprint': store.fingerprint(plan, shards),
+    'fingerprint': digest_of([json.dumps([plan['vocabulary'], shards])]),
     'shards': len(shards),
     'whole': WHOLE,
     'counts': dict(sorted(counts.items())),
     'kept': {name: dict(numbers) for name, numbers in kept.items()},
     'chunks': hashlib.sha256(table.getvalue()).hexdigest(),
+    'documents': digest,
   }
   meta['seal'] = files.seal(meta)
   text = json.dumps(meta, indent=2, ensure_ascii=False) + '\n'

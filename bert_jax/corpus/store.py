@@ -4,7 +4,7 @@
   plan.json        the settings that preparing began with
   vocab.txt, ...   the vocabulary, as Tokenizer.save writes it
   chunks.npz       a column [chunks] for each of COLUMNS, and `unigrams` [languages, vocab_size]
-  documents.bin    uint32 [documents, 2]: tokens and text_hash of each document, in order
+  documents.npy    uint32 [documents, 2]: tokens and text_hash of each, in order, up to LENGTHS
   shards/00000/    a shard, see ARRAYS; shard.npz, which comes last, has what `prepare` goes on from
 
 A chunk is a run of whole documents of one language in one shard (shards.cut). A run reads the table
@@ -15,10 +15,8 @@ import functools
 import hashlib
 import io
 import itertools
-import json
-import math
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -32,10 +30,9 @@ from bert_jax.text.documents import is_held_out
 from bert_jax.text.values import json_value
 from bert_jax.tokenizers import Tokenizer
 
-META, PLAN, TABLE, DOCUMENTS = 'corpus.json', 'plan.json', 'chunks.npz', 'documents.bin'
+META, PLAN, TABLE, DOCUMENTS = 'corpus.json', 'plan.json', 'chunks.npz', 'documents.npy'
 FACTS = 'shard.npz'
-# crc32: of what ARRAYS have of a chunk; lengths_crc32: of what DOCUMENTS has.
-COLUMNS = 'shard', 'language', 'documents', 'sentences', 'tokens', 'crc32', 'lengths_crc32'
+COLUMNS = 'shard', 'language', 'documents', 'sentences', 'tokens', 'crc32'
 # {array of a shard, a .npy: the column of chunks that counts its elements}. tokens: uint16 or
 # int32. starts: see units.Record. sentences: int32, the tokens of each. documents: OF_DOCUMENTS.
 ARRAYS = {
@@ -46,11 +43,9 @@ ARRAYS = {
 }
 OF_DOCUMENTS = 'tokens', 'sentences', 'characters', 'bytes', 'hash', 'language'  # uint32 [D, 6]
 EVALUATED = 4096  # the most chunks whose held-out documents are evaluated
-OF_UNIT = 32  # documents of a unit, unless more chunks than make up for what is left out have them
-LENGTHS = 1 << 26  # documents, up to which the lengths of all are read when a run starts
+LENGTHS = 1 << 24  # documents, up to which the lengths of all are read when a run starts
 SAMPLED = 4  # units whose tokens are counted to estimate the unigram frequencies
 OPEN_SHARDS = 64  # that stay mapped
-CHUNKS_AT_ONCE = 256  # whose documents are counted at a time
 AGAIN = 'bring it back, or delete it and corpus.json and run the prepare that made them again'
 
 
@@ -104,14 +99,7 @@ class Store:
   def __init__(self, folder: Path | str, tokenizer: Tokenizer | None = None):
     self.folder = Path(folder).expanduser()
     self.meta = read_meta(self.folder, tokenizer)
-    path = self.folder / TABLE
-    try:
-      data = path.read_bytes()
-    except FileNotFoundError:
-      raise InputError(f'{path} is missing; {AGAIN}') from None
-    if hashlib.sha256(data).hexdigest() != self.meta['chunks']:
-      raise InputError(f'{path} is damaged, or of another corpus; {AGAIN}')
-    self.columns = read_npz(io.BytesIO(data))
+    self.columns = read_npz(io.BytesIO(self._checked(TABLE)))
     self.unigrams = self.columns.pop('unigrams')
     self.at = {name: offsets(self.columns[name]) for name in {*ARRAYS.values()}}
     self._shard = functools.lru_cache(OPEN_SHARDS)(self._opened)
@@ -124,20 +112,30 @@ class Store:
       return Chunks(self, language, window)
     return self.corpus(chunks, digest_of([self.meta['fingerprint'], str(language)]))
 
-  def corpus(self, chunks: Sequence[int] | np.ndarray, fingerprint: str) -> Corpus:
-    """The Corpus of some chunks, one after the other."""
-    found = [self._arrays(int(chunk)) for chunk in chunks]
-    arrays = {name: np.concatenate([part[name] for part in found]) for name in ARRAYS}
-    documents = dict(zip(OF_DOCUMENTS, arrays['documents'].T, strict=True))
+  def corpus(
+    self, chunks: Iterable[int], fingerprint: str, is_kept: Callable[[Any], Any] | None = None
+  ) -> Corpus:
+    """The Corpus of some chunks, one after the other. is_kept: of the documents' hashes."""
+    parts = []
+    for chunk in chunks:
+      part = self._chunk(int(chunk))
+      parts.append(part.select(is_kept(part.hashes)) if is_kept else part)
     return Corpus(
-      arrays['tokens'],
-      arrays['starts'],
-      arrays['sentences'],
-      documents['sentences'],
+      np.concatenate([part.tokens for part in parts]),
+      np.concatenate([part.starts for part in parts]),
+      np.concatenate([np.diff(part.sentences) for part in parts]),
+      np.concatenate([np.diff(part.documents) for part in parts]),
       fingerprint,
-      np.stack([documents['characters'], documents['bytes']], axis=1).astype(np.int64),
-      documents['hash'],
+      np.concatenate([part.sizes for part in parts]),
+      np.concatenate([part.hashes for part in parts]),
     )
+
+  def _chunk(self, chunk: int) -> Corpus:
+    arrays = self._arrays(chunk)
+    documents = dict(zip(OF_DOCUMENTS, arrays['documents'].T, strict=True))
+    sizes = np.stack([documents['characters'], documents['bytes']], axis=1).astype(np.int64)
+    tokens, starts, sentences = arrays['tokens'], arrays['starts'], arrays['sentences']
+    return Corpus(tokens, starts, sentences, documents['sentences'], '', sizes, documents['hash'])
 
   def _arrays(self, chunk: int) -> dict[str, np.ndarray]:
     """{name: the part of a shard's array that is this chunk}; InputError if it is damaged."""
@@ -163,22 +161,19 @@ class Store:
       raise InputError(f'{path} is damaged ({first_line(error)}); {AGAIN}') from None
 
   @functools.cached_property
-  def documents(self) -> np.ndarray:
-    """uint32 [documents, 2]: tokens and text_hash of each document."""
-    path = fetched(self.folder / DOCUMENTS)
-    try:
-      return np.memmap(path, np.uint32, 'r').reshape(-1, 2)
-    except (OSError, ValueError) as error:
-      raise InputError(f'{path} is damaged ({first_line(error)}); {AGAIN}') from None
+  def lengths(self) -> Any:
+    """[documents, 2] tokens and text_hash of each document; None if they are too many."""
+    if self.meta['documents']:
+      return np.load(io.BytesIO(self._checked(DOCUMENTS)))
+    return None
 
-  def documents_of(self, chunks: Sequence[int]) -> np.ndarray:
-    """The part of `documents` for consecutive chunks; InputError if it is damaged."""
-    at = self.at['documents']
-    for chunk in chunks:
-      data = self.documents[at[chunk] : at[chunk + 1]].tobytes()
-      if zlib.crc32(data) != self.columns['lengths_crc32'][chunk]:
-        raise InputError(f'{self.folder / DOCUMENTS} is damaged; {AGAIN}')
-    return self.documents[at[chunks[0]] : at[chunks[-1] + 1]]
+  def _checked(self, name: str) -> bytes:
+    """The content of a file; InputError if it is not what corpus.json was written with."""
+    path = self.folder / name
+    data = files.read_bytes(path) or b''
+    if hashlib.sha256(data).hexdigest() != self.meta[name.partition('.')[0]]:
+      raise InputError(f'{path} is missing, damaged, or of another corpus; {AGAIN}')
+    return data
 
 
 class Chunks:
@@ -194,9 +189,7 @@ class Chunks:
     self.share, self.held = share, held
     self.kept = share if held else 1 - share  # the share of the documents
     self.chunks = np.flatnonzero(store.columns['language'] == language)
-    documents = self.kept * store.columns['documents'][self.chunks].mean()
-    needed = min(1 / self.kept, OF_UNIT / documents)
-    self.of_unit = min(len(self.chunks), math.ceil(needed), EVALUATED)  # chunks
+    self.of_unit = min(len(self.chunks), int(1 / self.kept), EVALUATED)  # chunks
     self.firsts = np.arange(0, len(self.chunks), self.of_unit)  # the first one of each unit
     if held:
       chunks = EVALUATED * len(self.chunks) // len(store.columns['tokens'])
@@ -218,8 +211,12 @@ class Chunks:
 
   def unit(self, number: int) -> Corpus:
     """Reads one unit."""
-    whole = self.store.corpus(self.chunks_of(number), digest_of([self.fingerprint, str(number)]))
-    return whole.select(is_held_out(whole.hashes, self.share) == self.held) if self.share else whole
+    fingerprint = digest_of([self.fingerprint, str(number)])
+    is_kept = self._is_kept if self.share else None
+    return self.store.corpus(self.chunks_of(number), fingerprint, is_kept)
+
+  def _is_kept(self, hashes: np.ndarray) -> np.ndarray:
+    return is_held_out(hashes, self.share) == self.held
 
   def chunks_of(self, number: int) -> np.ndarray:
     """The numbers of the chunks of a unit."""
@@ -231,16 +228,10 @@ class Chunks:
     out = {}
     for column in ('tokens', 'sentences', 'documents'):
       out[column] = self._of_units(self.store.columns[column][self.chunks]) * self.kept
-    if self.share and self.has_lengths:
+    if self.share and self.store.lengths is not None:
       out['tokens'] = self.counted(lambda lengths: lengths)
       out['documents'] = self.counted(np.ones_like)
     return out
-
-  @property
-  def has_lengths(self) -> bool:
-    """Are the documents so few that the lengths of all are read?"""
-    documents = self._of_units(self.store.columns['documents'][self.chunks]).sum()
-    return documents <= LENGTHS
 
   def _of_units(self, of_chunks: np.ndarray) -> np.ndarray:
     """[units] the sums of what each of `chunks` has."""
@@ -249,18 +240,12 @@ class Chunks:
 
   def counted(self, of_lengths: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
     """[units] the sums, over the documents that are kept, of a function of their lengths."""
-    at = self.store.at['documents']
-    counts = np.zeros(len(at) - 1, np.int64)
-    used = np.unique(np.concatenate([self.chunks_of(k) for k in range(self.units)]))
-    parts = np.split(used, np.flatnonzero(np.diff(used // CHUNKS_AT_ONCE)) + 1)
-    for part in parts:
-      chunks = range(part[0], part[-1] + 1)
-      lengths, hashes = self.store.documents_of(chunks).T
-      numbers = of_lengths(lengths.astype(np.int64))
-      if self.share:
-        numbers = numbers * (is_held_out(hashes, self.share) == self.held)
-      counts[chunks] = np.add.reduceat(numbers, at[chunks] - at[part[0]])
-    return self._of_units(counts[self.chunks])
+    lengths, hashes = self.store.lengths.T
+    numbers = of_lengths(lengths.astype(np.int64))
+    if self.share:
+      numbers = numbers * self._is_kept(hashes)
+    of_chunks = np.add.reduceat(numbers, self.store.at['documents'][:-1])
+    return self._of_units(of_chunks[self.chunks])
 
   def __len__(self) -> int:
     """The number of tokens."""
@@ -277,9 +262,3 @@ class Chunks:
       corpus = self.unit(int(number))
       counts, tokens = counts + corpus.unigrams(vocab_size), tokens + len(corpus)
     return np.rint(counts * (len(self) / max(1, tokens))).astype(np.int64)
-
-
-def fingerprint(plan: Mapping[str, Any], facts: Sequence[Mapping[str, Any]]) -> str:
-  """The fingerprint of a corpus, from its plan and the facts of its shards."""
-  made = [plan['vocabulary'], [of_shard['sha256'] for of_shard in facts]]
-  return digest_of([json.dumps(made)])

@@ -144,7 +144,7 @@ class Rows(Source):
       total = sum(planned.totals[name] for planned in counted) * scale
       totals[name] = round(total * (1 if name in OF_TEXT else self.cuts))
     rows_of_lengths = ROWS_OF_LENGTHS.get(self.cutting.kind)
-    if rows_of_lengths and self.cutting.examples_per_row == 1 and text.has_lengths:
+    if rows_of_lengths and self.cutting.examples_per_row == 1 and text.store.lengths is not None:
       rows_of = text.counted(lambda tokens: rows_of_lengths(tokens, self.cutting.seq_length))
       return rows_of, totals, 0.0
     about = np.stack(list(text.sums.values()), axis=1)

@@ -95,11 +95,11 @@ class Maker:
 
   def _item(self, language, sentences, record):
     whole = '\n'.join(sentences)
+    size = size_of(self.encode.text_of(sentences))
+    tokens, parts = len(record.tokens), len(record.sentences)
     return Item(
       record=record,
-      hash=documents.text_hash(sentences),
-      language=language,
-      size=size_of(self.encode.text_of(sentences)),
+      facts=(tokens, parts, *size, documents.text_hash(sentences), language),
       key=0 if self.settings.duplicates == 'keep' else duplicates.exact_key(whole),
       signature=self.signer.signature(whole) if self.signer else None,
     )

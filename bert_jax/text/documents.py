@@ -1,16 +1,16 @@
 """Reads a corpus of raw text as documents of sentences.
 
-A corpus is named by a spec: a file, a glob, a folder, or a set (`tfds:NAME`, `hf:NAME`). A file's
-suffix tells its format (`.gz` or `.zst` may follow all but the last):
+A corpus is named by a spec: a file, a glob, a folder, or a set (`tfds:NAME`, `hf:NAME`). Its format
+is named (corpus.format), or a file's suffix tells it (`.gz` or `.zst` may follow all but the last):
 
   sentences   .txt, none or unknown: one sentence a line, a blank line between documents, as in
               google-research/bert
   lines       a paragraph a line, to be split into sentences; a blank line between documents
   paragraphs  .md: a blank line between paragraphs, wrapped lines joined; a heading opens a document
   jsonl       .jsonl, .json: one object a line whose text field is a document, a paragraph a line
-  wiki        any file that begins with `<doc `: WikiExtractor output, a paragraph a line
-  wikitext    any file that begins with a line like ` = Title = `: WikiText-2 and -103, a paragraph
-              a line; headings (` = = Section = = `) open documents, as in Markdown
+  wiki        WikiExtractor's output, `<doc ...>` before each document, a paragraph a line
+  wikitext    WikiText-2 and -103, a paragraph a line; headings (` = Title = `, ` = = Part = = `)
+              open documents, as in Markdown
   records     .parquet, .arrow, .feather: rows whose text field is a document, as in jsonl, whatever
               format is named. In a folder with such files they alone are read
 
@@ -22,7 +22,7 @@ of its own. Invalid UTF-8 is repaired and counted; any other fault is an InputEr
 
 import functools
 import hashlib
-import itertools
+import io
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -33,7 +33,7 @@ from bert_jax.files import Path
 from bert_jax.text import encodings, files, record_sources
 from bert_jax.text.encodings import Lines
 from bert_jax.text.files import parse_json
-from bert_jax.text.plain_formats import BLANK, OPENS, PARAGRAPHS, SUFFIXES, wikitext_heading
+from bert_jax.text.plain_formats import BLANK, OPENS, PARAGRAPHS, SUFFIXES
 from bert_jax.text.record_sources import Block
 from bert_jax.text.sentences import split_sentences
 
@@ -80,7 +80,8 @@ def documents(
     for block in blocks(path, format, split, encoding, text_field):
       yield from read_block(block, text_field, counts, skip)
   if counts['documents'] == before:
-    empty = f'{x:,} records without one' if (x := counts['left_out_records']) else 'white space'
+    left_out = counts['left_out_records']
+    empty = f'{left_out:,} records without one' if left_out else 'white space'
     raise InputError(f'{spec} holds no text, only {empty}; give it at least one document')
 
 
@@ -109,15 +110,18 @@ def blocks(
   if record_sources.has_records(path):
     yield from record_sources.blocks(path, split, text_field)
     return
-  by_suffix = SUFFIXES.get(files.suffix(Path(path)), 'sentences') if format == 'auto' else format
-  longest = LONGEST_DOCUMENT if by_suffix != 'jsonl' else 0  # an object of JSON cannot be cut
-  numbered = files.raw_lines(Path(path), longest, encoding)
   if format == 'auto':
-    if files.suffix(Path(path)) in ('.csv', '.tsv'):
+    suffix = files.suffix(Path(path))
+    format = SUFFIXES.get(suffix, 'sentences')
+    if suffix in ('.csv', '.tsv'):
       fix = 'write its texts as .jsonl, or say that lines are meant: corpus.format (--format)'
       encodings.say_once(path, 'is a table, whose lines are read whole', fix)
-    format, numbered = _format_of(numbered, by_suffix)
-  bare = lambda raw: _bare(raw.decode(errors='replace'), BLANK.get(format))
+  longest = 0 if format == 'jsonl' else LONGEST_DOCUMENT  # an object of JSON cannot be cut
+  numbered = files.raw_lines(Path(path), longest, encoding)
+
+  def bare(raw):
+    return _bare(raw.decode(errors='replace'), BLANK.get(format))
+
   lines, size, first, position, is_cut = [], 0, 1, 0, False
   for number, raw, at in numbered:
     goes_on = bool(lines) and not lines[-1].endswith(b'\n')  # the line before was cut
@@ -132,37 +136,29 @@ def blocks(
   yield Block(path, format, first, b''.join(lines), position, is_cut)
 
 
-def _format_of(numbered: RawLines, otherwise: str) -> tuple[str, RawLines]:
-  """(format, the lines again), where the first lines tell the format, else the file's suffix."""
-  head, first = [], ''
-  while not first.strip() and (line := next(numbered, None)):
-    head.append(line)
-    first = line[1][:LONGEST_SENTENCE].decode(errors='replace').rstrip('\r\n')
-  if len(head) == 1 and first.startswith('<doc '):
-    otherwise = 'wiki'
-  elif otherwise == 'sentences' and wikitext_heading(first.strip()):
-    otherwise = 'wikitext'
-  return otherwise, itertools.chain(head, numbered)
-
-
 def read_block(
   block: Block, text_field: str, counts: Counter, skip: bool = False
 ) -> Iterator[Document]:
   """Yields the documents of a block that are not empty; counts as `documents` does."""
-  path, of_rows = Path(block.path), (text_field, counts, skip)
+  path = Path(block.path)
   if record_sources.has_records(block.path):
     rows = record_sources.rows(block, counts, text_field)
-    read = _documents_of(((name, name, record) for name, record in rows), *of_rows)
+    named = ((name, name, record) for name, record in rows)
+    read = _documents_of(named, text_field, counts, skip)
   else:
     if block.is_cut:
       counts['cut_documents'] += 1
-    numbered = encodings.decoded_lines(path, block.data, block.first, counts)
+    lines = enumerate(io.BytesIO(block.data), block.first)
+    numbered = encodings.decoded(path, lines, counts)
     if block.format == 'jsonl':
-      read = _documents_of(_jsonl(path, numbered, counts), *of_rows)
+      read = _documents_of(_jsonl(path, numbered, counts), text_field, counts, skip)
     else:
       read = _plain_documents(path, numbered, block.format)
   for document in read:
-    if sentences := [part for s in document.sentences for part in _bounded(s, counts)]:
+    sentences = []
+    for sentence in document.sentences:
+      sentences += _bounded(sentence, counts)
+    if sentences:
       counts['documents'] += 1
       counts['sentences'] += len(sentences)
       yield Document(document.name, Sentences(sentences, document.sentences.text))
@@ -173,7 +169,8 @@ def read_block(
 def _bounded(sentence: str, counts: Counter) -> list[str]:
   """The parts of a sentence, each of LONGEST_SENTENCE characters at most."""
   if len(sentence) <= LONGEST_SENTENCE:  # nearly all
-    return [sentence] if (sentence := sentence.strip()) else []
+    sentence = sentence.strip()
+    return [sentence] if sentence else []
   parts, start = [], 0  # the rest is not copied: a sentence may have 100 million characters
   while len(sentence) - start > LONGEST_SENTENCE:
     counts['cut_sentences'] += 1
@@ -216,7 +213,9 @@ def _plain_documents(path: Path, numbered: Lines, format: str) -> Iterator[Docum
 def _document(name: str, format: str, lines: list[str]) -> Document:
   paragraphs = PARAGRAPHS[format](lines)
   between = '\n\n' if format == 'paragraphs' else '\n'
-  sentences = (sentence for _, some in paragraphs for sentence in some)
+  sentences = []
+  for _, of_paragraph in paragraphs:
+    sentences += of_paragraph
   return Document(name, Sentences(sentences, between.join(text for text, _ in paragraphs)))
 
 
@@ -247,8 +246,9 @@ def _documents_of(rows: Rows, field: str, counts: Counter, skip: bool) -> Iterat
         log.warning('%s (left out, and so are others without a text)', error)
       counts['left_out_records'] += 1
     else:
-      lines = text.splitlines()  # paragraphs
-      sentences = (sentence for line in lines for sentence in split_sentences(line))
+      sentences = []
+      for paragraph in text.splitlines():
+        sentences += split_sentences(paragraph)
       yield Document(name, Sentences(sentences, text))
 
 
@@ -259,8 +259,11 @@ def _text_of(row: dict[str, Any], field: str, where: str) -> str:
     row = row[outer]
   if field not in row:
     raise InputError(f'{where} has no field {field!r}, only {listed(row) or "none"}; {advice}')
-  if not isinstance(text := row[field], str):
+  text = row[field]
+  if not isinstance(text, str):
     holds = 'is null' if text is None else f'holds {quoted(text)}, not text'
-    leave = 'data.skip_damaged=true (--skip-damaged) leaves such records out and counts them'
-    raise InputError(f'{where}: field {field!r} {holds}; {advice}, or {leave}')
+    raise InputError(
+      f'{where}: field {field!r} {holds}; {advice}, or data.skip_damaged=true (--skip-damaged) '
+      'leaves such records out and counts them'
+    )
   return text

@@ -6,12 +6,11 @@ a band in common with an earlier one, removed or not, and their estimated Jaccar
 least the threshold. So `Seen`, by document, and `near_of_band`, by band in any process, agree.
 """
 
-import array
 import hashlib
 import itertools
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -83,7 +82,6 @@ def near_of_band(members: Iterable[tuple[Any, np.ndarray]], threshold: float) ->
   """Yields the order keys of the documents in one band that are near-duplicates of an earlier one.
   members: (order key, signature) of all documents with this band's key, in any order."""
   keys, signatures = zip(*sorted(members, key=lambda member: member[0]))
-  signatures = np.array(signatures)
   for i, key in enumerate(keys):
     if _is_near(signatures[i], signatures, range(i - 1, -1, -1), threshold):
       yield key
@@ -91,99 +89,75 @@ def near_of_band(members: Iterable[tuple[Any, np.ndarray]], threshold: float) ->
 
 class Seen:
   """Remembers documents and recognises later ones that duplicate them. kind: 'exact', or 'near',
-  which recognises both. A document takes 16 to 20 bytes, with 'near' about 530."""
+  which recognises both. A document takes about 100 bytes, with 'near' about 2 KB."""
 
   def __init__(self, kind: str, threshold: float = 0.8):
     if kind not in ('exact', 'near'):
       raise InputError(f"kind of duplicates {kind!r} is not known; use 'exact' or 'near'")
     self.signer = Signer(threshold) if kind == 'near' else None
-    # Number n of the table is key n % width of document n // width: its exact_key, then its bands.
-    self._width, self._table = 1 + (self.signer.num_bands if self.signer else 0), _Table()
-    self._signatures = array.array('H')  # of all documents, one behind the other
+    self._numbers: dict[int, int] = {}  # {exact_key: number of its document}
+    self._by_band: dict[int, list[int]] = {}  # {key of a band: numbers of its documents}
+    self._signatures: list[np.ndarray] = []
     self._saved = 0  # documents that state() has returned
 
   def __len__(self) -> int:
-    return len(self._table.keys) // self._width
+    return len(self._numbers)
 
   def is_duplicate(self, key: int, signature: np.ndarray | None = None) -> str:
     """Adds a document; 'exact', 'near' or '': how it duplicates an earlier one.
     key: its exact_key. signature: from a Signer with the same threshold, if kind is 'near'."""
-    if any(number % self._width == 0 for number in self._table.find(key)):
+    if key in self._numbers:
       return 'exact'  # later documents are compared with the first one, which is the same text
-    near, bands = False, []
+    is_near = False
     if self.signer:
       assert signature is not None
       bands = self.signer.bands(signature)
-      same_band = (n // self._width for band in bands for n in self._table.find(band))
-      near = _is_near(signature, self._signed(), same_band, self.signer.threshold)
-      self._signatures.frombytes(signature.tobytes())
-    self._table.add(np.array([key, *bands], np.uint64))
-    return 'near' if near else ''
+      same_band = set()
+      for band in bands:
+        same_band.update(self._by_band.get(band, ()))
+      is_near = _is_near(signature, self._signatures, same_band, self.signer.threshold)
+      self._add_bands(bands, signature)
+    self._numbers[key] = len(self._numbers)
+    return 'near' if is_near else ''
 
-  def _signed(self) -> np.ndarray:
-    """A view of all signatures, [n, 128]; while it is held, none can be added."""
-    return np.asarray(self._signatures).reshape(-1, _PERMUTATIONS)
+  def _add_bands(self, bands: list[int], signature: np.ndarray) -> None:
+    for band in bands:
+      self._by_band.setdefault(band, []).append(len(self._signatures))
+    self._signatures.append(signature)
 
   def state(self) -> dict[str, np.ndarray]:
     """The documents since the last call, for saving: keys uint64 [n], signatures uint16 [n, 128].
     Exact duplicates are left out; signatures are there if kind is 'near'."""
-    new, self._saved = slice(self._saved, len(self)), len(self)
-    out = {'keys': np.asarray(self._table.keys)[:: self._width][new].copy()}
-    return out | {'signatures': self._signed()[new].copy()} if self.signer else out
+    first, self._saved = self._saved, len(self)
+    state = {'keys': np.array(list(self._numbers)[first:], np.uint64)}
+    if self.signer:
+      signatures = np.array(self._signatures[first:], np.uint16)
+      state['signatures'] = signatures.reshape(-1, _PERMUTATIONS)
+    return state
 
   def add(self, state: dict[str, np.ndarray]) -> None:
     """Adds what `state` returned in an earlier process; `state` will not return it again."""
     if self._saved < len(self):
       raise ValueError('documents were seen that state() has not given yet; call add() first')
-    keys = state['keys'][:, None]
+    for key in state['keys'].tolist():
+      self._numbers[key] = len(self._numbers)
     if self.signer:
-      keys = np.concatenate([keys, self.signer.bands_of(state['signatures'])], axis=1)
-      self._signatures.frombytes(state['signatures'].tobytes())
-    self._table.add(keys.ravel())
+      for signature in state['signatures']:
+        self._add_bands(self.signer.bands(signature), signature)
     self._saved = len(self)
 
 
-class _Table:
-  """A chained hash table, from 64-bit keys (repeats allowed) to their numbers 0, 1, 2, ...
-  It takes 16 to 20 bytes a key. The keys' high bits say which chain they are in."""
-
-  def __init__(self):
-    self.keys = array.array('Q')
-    self._before = array.array('I')  # number + 1 of the previous key of its chain; 0: none
-    self._last, self._shift = np.zeros(16, np.uint32), 60  # number + 1 of each chain's last key
-
-  def add(self, keys: np.ndarray) -> None:
-    first, count = len(self.keys), len(self.keys) + len(keys)
-    self.keys.frombytes(keys.tobytes())
-    self._before.frombytes(bytes(4 * len(keys)))
-    if count > len(self._last):
-      self._shift = 64 - count.bit_length()
-      self._last = np.zeros(1 << count.bit_length(), np.uint32)
-      first = 0
-    for start in range(first, count, _CHUNK):
-      chains = np.asarray(self.keys[start : start + _CHUNK]) >> np.uint64(self._shift)
-      for number, chain in enumerate(chains.tolist(), start):
-        self._before[number] = self._last[chain]
-        self._last[chain] = number + 1
-
-  def find(self, key: int) -> Iterator[int]:
-    """The numbers of all entries with this key, the last one first."""
-    number = int(self._last[key >> self._shift])
-    while number:
-      if self.keys[number - 1] == key:
-        yield number - 1
-      number = int(self._before[number - 1])
-
-
 def _is_near(
-  signature: np.ndarray, signatures: np.ndarray, numbers: Iterable[int], threshold: float
+  signature: np.ndarray, signatures: Sequence[np.ndarray], numbers: Iterable[int], threshold: float
 ) -> bool:
   """Whether the estimated similarity to one of signatures[numbers] is at least the threshold."""
   # In growing steps: where many share a band they are mostly copies, and the next one is near.
   numbers, step = iter(numbers), 4
-  while some := list(itertools.islice(numbers, step)):
-    equal = np.count_nonzero(signatures[some] == signature, axis=1)
-    if equal.max() / signature.size >= threshold:
+  some = list(itertools.islice(numbers, step))
+  while some:
+    others = np.array([signatures[i] for i in some])
+    if np.count_nonzero(others == signature, axis=1).max() / signature.size >= threshold:
       return True
     step = min(2 * step, _CHUNK)
+    some = list(itertools.islice(numbers, step))
   return False

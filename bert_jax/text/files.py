@@ -127,42 +127,47 @@ def lines(path: Path, counts: Counter, encoding: str = '') -> Iterator[tuple[int
 
 
 def raw_lines(path: Path, cut: int = 0, encoding: str = '') -> Iterator[tuple[int, bytes, int]]:
-  """Yields (line number, line in UTF-8, bytes read so far of the file on disk, 0 for a pipe), see
-  text/encodings.py. cut: a line of so many bytes or more is read as several of about 1 MB; 0: a
-  line of 256 MB is an InputError. encoding: as data.text_encoding; '': to be recognised."""
-  number, opener = 0, _OPENERS.get(path.suffix, lambda disk: disk)
+  """Yields (line number, line in UTF-8, bytes read so far of the file on disk, 0 for a pipe). cut:
+  a line of so many bytes or more is read as several of about 1 MB; 0: a line of 256 MB is an
+  InputError. encoding: as data.text_encoding, see text/encodings.py."""
+  number = 0
   if suffix(path) in RECORDS:
-    fault = f'{path} is a table, and lines are read here'
-    raise InputError(f'{fault}; name a text file or its --columns')
+    raise InputError(
+      f'{path} is a table, and lines are read here; name a text file or its --columns'
+    )
   try:
-    is_stdin = str(path) == STDIN  # which may be a socket, or read already in part
+    # /dev/stdin may be a socket, or read already in part
+    is_stdin = str(path) == STDIN
     source = contextlib.nullcontext(sys.stdin.buffer) if is_stdin else path.open('rb', 1 << 16)
     with source as disk:
-      about, is_pipe = path.stat(), not disk.seekable()
-      at, identity = (lambda: 0) if is_pipe else disk.tell, (about.st_size, about.st_mtime_ns)
-      sample = lambda line: [line] if is_pipe else encodings.sampled(path, opener, identity)
-      stream, encoding = encodings.opened(path, opener(disk), encoding, sample)
-      recoded = encodings.Recoder(path, sample, encoding)
+      is_pipe = not disk.seekable()
+      opener = _OPENERS.get(path.suffix)
+      stream, is_checked = encodings.opened(path, opener(disk) if opener else disk, encoding)
+      check = encodings.Checked(path) if is_checked else None
       while raw := stream.readline(cut or _LONGEST_LINE):
         if len(raw) >= _LONGEST_LINE:
-          much = f'the {_LONGEST_LINE >> 20} MB of line {number + 1}'
-          raise InputError(f'{path} has no line end in {much}; put each document on its own lines.')
+          raise InputError(
+            f'{path} has no line end in the {_LONGEST_LINE >> 20} MB of line {number + 1}; '
+            'put each document on its own lines.'
+          )
         is_long = cut and len(raw) >= cut and raw[-1:] != b'\n'
-        if is_long and not recoded.is_utf8(raw):
-          raw = recoded(raw + stream.readline(_LONGEST_LINE))
-        for part in _parts_of_line(raw, stream) if is_long else (recoded(raw),):
+        for part in _parts_of_line(raw, stream) if is_long else (raw,):
           number += 1
+          if check:
+            check(number, part)
           if b'\r' in part and b'\r' in part.rstrip(b'\r\n'):
             advice = 'if it ends a line, write LF there'
             encodings.say_once(f'{path}:{number}', 'has a CR inside', advice)
-          yield number, part, at()
+          yield number, part, 0 if is_pipe else disk.tell()
   except (InputError, MemoryError):
     raise
   except Exception as error:
     if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
       raise InputError(f'{path} cannot be read: {error.strerror or error}') from error
-    place = f'(after line {number}: {error}); fetch it again'
-    raise InputError(f'{path} is a broken or truncated {path.suffix} file {place}') from error
+    raise InputError(
+      f'{path} is a broken or truncated {path.suffix} file (after line {number}: {error}); '
+      'fetch it again'
+    ) from error
   if not number:
     raise InputError(f'{path} is empty; remove it, or write it again')
 
@@ -196,7 +201,11 @@ def _zstd(disk: BinaryIO) -> Any:
   return zstd.ZstdFile(disk)
 
 
-_OPENERS = {'.gz': lambda disk: gzip.GzipFile(fileobj=disk), '.zst': _zstd}
+def _gzip(disk: BinaryIO) -> Any:
+  return gzip.GzipFile(fileobj=disk)
+
+
+_OPENERS = {'.gz': _gzip, '.zst': _zstd}
 _LONGEST_LINE = 1 << 28  # bytes
 PART = 1 << 20  # bytes of the parts of a longer line
 

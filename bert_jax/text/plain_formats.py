@@ -1,6 +1,5 @@
 """The formats of plain text: what opens a document, and what is a paragraph or a heading in it."""
 
-import functools
 import re
 from collections.abc import Callable, Iterator
 
@@ -12,32 +11,48 @@ _MARKS = re.compile(r'#{1,6}\s+')
 Paragraphs = list[tuple[str, list[str]]]  # texts, with their sentences
 
 
-def _by_line(lines: list[str], heading: Callable[[str], str] = lambda line: '') -> Paragraphs:
-  titled = ((line, heading(line)) for line in lines)
-  return [(title, [title]) if title else (line, split_sentences(line)) for line, title in titled]
+def _by_sentence(lines: list[str]) -> Paragraphs:
+  return [(line, [line]) for line in lines if line]
+
+
+def _by_line(lines: list[str]) -> Paragraphs:
+  return [(line, split_sentences(line)) for line in lines]
+
+
+def _by_wikitext_line(lines: list[str]) -> Paragraphs:
+  out = []
+  for line in lines:
+    title = wikitext_heading(line)
+    out.append((title, [title]) if title else (line, split_sentences(line)))
+  return out
 
 
 def _by_paragraph(lines: list[str]) -> Paragraphs:
   out, paragraph = [], []
   for line in (*lines, ''):
-    if line and not heading_of(line):
+    title = heading_of(line)
+    if line and not title:
       paragraph.append(line)
       continue
-    text, title = ' '.join(paragraph), heading_of(line)
-    out += [(text, split_sentences(text))] * bool(text) + [(title, [title])] * bool(title)
+    if paragraph:
+      text = ' '.join(paragraph)
+      out.append((text, split_sentences(text)))
+    if title:
+      out.append((title, [title]))
     paragraph = []
   return out
 
 
 def _by_wiki_line(lines: list[str]) -> Paragraphs:
-  title, *rest = [line for line in lines if line and not line.startswith('<doc ')] or ['']
-  return [(title, [title]), *_by_line(rest)]
+  lines = [line for line in lines if line and not line.startswith('<doc ')] or ['']
+  return [(lines[0], [lines[0]]), *_by_line(lines[1:])]
 
 
 def heading_of(line: str) -> str:
   """The text of a Markdown heading, without the marks that may close it; '' if the line, which has
   no blanks at its ends, is none. Like the next, it takes time linear in the line's length."""
-  if not (match := _MARKS.match(line)):
+  match = _MARKS.match(line)
+  if not match:
     return ''
   text = line[match.end() :]
   bare = text.rstrip('#')
@@ -61,24 +76,43 @@ def _after_blank(before: Iterator[str], line: str) -> bool:
 
 def _at_heading(heading: Callable[[str], str], before: Iterator[str], line: str) -> bool:
   """A heading opens a document, unless it follows another one."""
-  return bool(heading(line) and (body := next(filter(None, before), '')) and not heading(body))
+  if not heading(line):
+    return False
+  last = next(filter(None, before), '')
+  return bool(last) and not heading(last)
+
+
+def _at_markdown(before: Iterator[str], line: str) -> bool:
+  return _at_heading(heading_of, before, line)
+
+
+def _at_wikitext(before: Iterator[str], line: str) -> bool:
+  return _at_heading(wikitext_heading, before, line)
+
+
+def _at_wiki(before: Iterator[str], line: str) -> bool:
+  return line.startswith('<doc ')
+
+
+def _at_line(before: Iterator[str], line: str) -> bool:
+  return True
 
 
 # {format: the Paragraphs of a document, from its lines}
 PARAGRAPHS = {
-  'sentences': lambda lines: [(line, [line]) for line in lines if line],
+  'sentences': _by_sentence,
   'lines': _by_line,
   'paragraphs': _by_paragraph,
   'wiki': _by_wiki_line,
-  'wikitext': lambda lines: _by_line(lines, wikitext_heading),
+  'wikitext': _by_wikitext_line,
 }
 OPENS = {
   'sentences': _after_blank,
   'lines': _after_blank,
-  'paragraphs': functools.partial(_at_heading, heading_of),
-  'jsonl': lambda before, line: True,
-  'wiki': lambda before, line: line.startswith('<doc '),
-  'wikitext': functools.partial(_at_heading, wikitext_heading),
+  'paragraphs': _at_markdown,
+  'jsonl': _at_line,
+  'wiki': _at_wiki,
+  'wikitext': _at_wikitext,
 }
 BLANK = {'paragraphs': RULE, 'wiki': re.compile('</doc>')}  # lines that count as blank
 SUFFIXES = {'.md': 'paragraphs', '.jsonl': 'jsonl', '.json': 'jsonl'}

@@ -109,11 +109,7 @@ def test_gzip_globs_and_invalid_utf8(tmp_path):
     ('a.tsv', b'x\ty\n1\t\0\n', 'a.tsv is not text: line 2 has a NUL byte'),
     ('a.tsv.gz', b'x\ty\n1\t2\n', 'broken or truncated .gz file'),
     ('a.xlsx', b'PK', 'a.xlsx is no table by its name; save a sheet as CSV'),
-    (
-      'a.csv',
-      b'PK\3\4\x14\0\6',
-      'a.csv is not text: it is a zip archive, as .xlsx of Excel are; save',
-    ),
+    ('a.csv', b'PK\3\4\x14\0\6', 'a.csv is not text: line 1 has a NUL byte'),
   ],
 )
 def test_errors_name_the_file_and_the_line(tmp_path, name, content, message):

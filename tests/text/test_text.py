@@ -1,7 +1,6 @@
 """Raw text to documents: formats, sentences, what is counted, and every error a file can cause."""
 
 import gzip
-import io
 import json
 import logging
 import os
@@ -12,7 +11,6 @@ import subprocess
 import sys
 import textwrap
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,7 +21,7 @@ from bert_jax import config as config_lib
 from bert_jax.corpus import loading
 from bert_jax.errors import first_line
 from bert_jax.text import documents as reader
-from bert_jax.text import encodings, files, record_sources, tables
+from bert_jax.text import files, record_sources, tables
 from bert_jax.text import sentences as sentences_module
 from bert_jax.text.documents import documents, held_out
 from bert_jax.text.files import expand, suffix
@@ -89,15 +87,6 @@ def test_plain_paragraphs_are_split_by_the_same_rules(monkeypatch):
   assert split_sentences('Messrs. Dombey met Prof. Xu.') == ['Messrs. Dombey met Prof. Xu.']
 
 
-def test_lines_of_a_block_are_decoded_as_one_by_one():
-  ends = b'a\nb\r\n\n c\n', b'a\r\r\nb\rc', 'ä\u2028b\x0bc'.encode()
-  for data in (*ends, b'\xef\xbb\xbfa\n', b'a\xff\nb\n'):
-    one, other = Counter(), Counter()
-    lines = list(encodings.decoded_lines(Path('x'), data, 7, one))
-    again = encodings.decoded(Path('x'), enumerate(io.BytesIO(data), 7), other)
-    assert lines == list(again) and one == other
-
-
 MARKDOWN = """\
 # The Title
 
@@ -128,9 +117,9 @@ TITLES = '1: The Title | Chapter I | A paragraph that is wrapped. | It has two s
     ('a.txt', 'paragraphs', '\nA b.\nC\nd.\n\nE.\n', '2: A b. | C d. | E.'),
     ('b.md', 'auto', '---\n\nA b\n***\n# C\n', '3: A b || 5: C'),
     ('a.jsonl', 'auto', JSONL, '1: A b. | C. | D | E || 4: half \ufffd'),
-    ('wiki_00', 'auto', WIKI, '1: Dr. No. Film | It is. | A film. || 9: B'),
+    ('wiki_00', 'wiki', WIKI, '1: Dr. No. Film | It is. | A film. || 9: B'),
     ('a.txt', 'lines', 'Up. Two.\nB.\n\nC? Five!\n', '1: Up. | Two. | B. || 4: C? | Five!'),
-    ('a.x', 'auto', WIKITEXT, '2: A | B . | C . || 6: D | E | A = b = c .'),
+    ('a.x', 'wikitext', WIKITEXT, '2: A | B . | C . || 6: D | E | A = b = c .'),
   ],
 )
 def test_formats(tmp_path, name, format, content, expected):
@@ -150,7 +139,7 @@ def test_what_is_counted(tmp_path):
   assert read(tmp_path / 'a.txt')[1] == counted
   counts = read(tmp_path / 'a.jsonl')[1]
   assert (counts['empty_documents'], counts['invalid_utf8_lines']) == (1, 1)
-  assert read(tmp_path / 'wiki')[1]['empty_documents'] == 1
+  assert read(tmp_path / 'wiki', format='wiki')[1]['empty_documents'] == 1
   found, _ = read(tmp_path / 'a.jsonl', text_field='body')
   assert found == [('a.jsonl:1', ['x']), ('a.jsonl:2', ['Ü.']), ('a.jsonl:4', ['z'])]
 
@@ -453,18 +442,20 @@ def test_no_word_of_a_real_book_is_lost(shared):
 
 
 @pytest.mark.parametrize(
-  'name, content, expected',
+  'name, format, content, expected',
   [
-    ('a.jsonl', '{"text": " One.  Two.\\n\\nThree "}\n', [' One.  Two.\n\nThree ']),
-    ('a.txt', 'One.\n  Two. \n\nThree\n', ['One.\nTwo.', 'Three']),
-    ('a.md', '# A #\n\nOne\nis. Two.\n\n---\n\nThree\n', ['A\n\nOne is. Two.\n\nThree']),
-    ('a', '<doc id="1">\nA\n\nOne. Two.\n</doc>\n', ['A\nOne. Two.']),
-    ('b.txt', ' = A = \n\n One. Two. \n', ['A\n\nOne. Two.']),
+    ('a.jsonl', 'auto', '{"text": " One.  Two.\\n\\nThree "}\n', [' One.  Two.\n\nThree ']),
+    ('a.txt', 'auto', 'One.\n  Two. \n\nThree\n', ['One.\nTwo.', 'Three']),
+    ('a.md', 'auto', '# A #\n\nOne\nis. Two.\n\n---\n\nThree\n', ['A\n\nOne is. Two.\n\nThree']),
+    ('a', 'wiki', '<doc id="1">\nA\n\nOne. Two.\n</doc>\n', ['A\nOne. Two.']),
+    ('b.txt', 'wikitext', ' = A = \n\n One. Two. \n', ['A\n\nOne. Two.']),
   ],
 )
-def test_a_document_has_the_text_that_its_sentences_stand_in(tmp_path, name, content, expected):
+def test_a_document_has_the_text_that_its_sentences_stand_in(
+  tmp_path, name, format, content, expected
+):
   (tmp_path / name).write_text(content)
-  found, _ = read(tmp_path / name)
+  found, _ = read(tmp_path / name, format=format)
   assert [sentences.text for _, sentences in found] == expected
   for _, sentences in found:
     parts = r'\s+'.join(map(re.escape, sentences))

@@ -63,7 +63,7 @@ def test_others_read_the_wordpiece_vocabulary(folder, tmp_path, capsys, flags):
 def test_any_files_make_the_languages(folder, tmp_path, capsys):
   lines = [json.dumps({'body': f'ab abc {i} \u2028 x\u0085y'}) for i in range(20)]
   (tmp_path / 'a=b.jsonl').write_text('\n'.join(lines) + '\n')
-  (tmp_path / 'latin1.txt').write_bytes('Köln und Öl\n'.encode('latin-1') * 3)
+  (tmp_path / 'latin1.txt').write_bytes('Köln und Öl\n'.encode() * 3)
   inputs = f'--input x={folder}/big.txt --input x={tmp_path}/a=b.jsonl --input {tmp_path}/a=b.jsonl'
   given = f'{inputs} --input z-z={tmp_path}/lat*.txt --text-field body --size 300'
   told = run(capsys, f'{given} --out {tmp_path}/new/V')

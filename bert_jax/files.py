@@ -9,6 +9,7 @@ import math
 import os
 import pathlib
 import re
+import tokenize
 import uuid
 import zipfile
 import zlib
@@ -22,8 +23,10 @@ from bert_jax.buckets import Bucket, Path
 UNPACKED = 100  # times that an index may be larger than its file; most are 4 to 10
 SMALL = 1 << 28  # bytes that it may have even so: counts of many pieces are mostly zeros
 SCRATCH = re.compile(r'\..+\.[0-9a-f]{32}\.tmp')  # names of the files that write_whole begins with
-# What numpy raises for a damaged .npz; RuntimeError: it seems encrypted, or compressed unusually.
+# What numpy raises for a damaged .npy or .npz; RuntimeError: it seems encrypted, or compressed
+# unusually; TokenError, SyntaxError: a header is cut off.
 UNREADABLE = (OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
+UNREADABLE = (*UNREADABLE, tokenize.TokenError, SyntaxError)
 
 
 def write_whole(path: Path | str, data: str | bytes) -> None:

@@ -129,7 +129,8 @@ class Seen:
     """The documents since the last call, for saving: keys uint64 [n], signatures uint16 [n, 128].
     Exact duplicates are left out; signatures are there if kind is 'near'."""
     first, self._saved = self._saved, len(self)
-    state = {'keys': np.array(list(self._numbers)[first:], np.uint64)}
+    state: dict[str, np.ndarray] = {}
+    state['keys'] = np.array(list(self._numbers)[first:], np.uint64)
     if self.signer:
       signatures = np.array(self._signatures[first:], np.uint16)
       state['signatures'] = signatures.reshape(-1, _PERMUTATIONS)

@@ -97,7 +97,9 @@ def whole(path: Path) -> Iterator[None]:
     yield
   except (InputError, OSError, MemoryError):
     raise
-  except Exception as error:
+  except BaseException as error:
+    if not isinstance(error, Exception) and type(error).__name__ != 'PanicException':  # of Rust
+      raise
     why = f'{type(error).__name__}: {first_line(error):.100}'
     raise InputError(f'{path} is not built as a vocabulary is ({why}); is it whole?') from None
 

@@ -166,7 +166,7 @@ def test_lexicon_errors(tmp_path, monkeypatch):
   fails('北京大学'.encode() + b'\xff', 'is not UTF-8')
   for encoding in ('gbk', 'utf-16'):
     path.write_text('北京大学\n上海交通大学\n中国科学院\n人工智能\n', encoding=encoding)
-    assert Lexicon(str(path), True).matches('在中国科学院的') == [(1, 6)]
+    assert Lexicon(str(path), True, encoding).matches('在中国科学院的') == [(1, 6)]
   path.write_text('Zürich', encoding='cp437')  # whose letters do not tell it
   assert Lexicon(str(path), True, 'cp437').matches('in zürich') == [(3, 9)]
   path.write_text('x')

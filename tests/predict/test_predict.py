@@ -233,17 +233,6 @@ def test_entities_lie_in_the_text_as_given(make_model):
   assert "'text' and 'tokens' are both there" in both['error']
 
 
-def test_an_entity_is_as_sure_as_its_least_sure_token(make_model):
-  answer = {'tokens': ['a', 'old', 'River', '!', 'new'], 'text': ('a old  River! new',)}
-  answer['prediction'] = ['O', 'B-PER', 'I-PER', 'I-PER', 'B-PER']
-  answer['probability'] = [0.3, 0.9, 0.5, 0.7, 0.8]
-  first, second = make_model('ner', NER).ask('tag').shown(answer)['entities']
-  assert first == dict(
-    type='PER', text='old  River!', start=2, end=13, tokens=[1, 4], probability=0.5
-  )
-  assert second == dict(type='PER', text='new', start=14, end=17, tokens=[4, 5], probability=0.8)
-
-
 def test_tags_without_entities_come_with_each_token(make_model):
   model = make_model('pos', "--config.tagging.labels=('NOUN','VERB')")
   (found,) = model.tag(['old river.'])
@@ -292,36 +281,6 @@ def test_coreference_finds_its_names(make_model):
 
 
 # ---- lines in, lines out -------------------------------------------------------------------------
-
-
-def test_what_cannot_be_answered_says_why_in_its_place(pretrained_model):
-  ask = pretrained_model.ask('fill-mask', top_k=2)
-  pretrained_model.counts.clear()
-  lines = {
-    'old [MASK]': '',
-    '': 'empty line',
-    '{"text": ': 'what begins with { is no',
-    '{"txt": "[MASK]"}': "the record has no 'text'",
-    '{"text": 3}': "'text' is no text; write",
-    'old river': 'no [MASK] in the text',
-    '{"text": "new [MASK]", "id": 9}': '',
-    '[MASK] ' + '\u16a0\u16a1 ' * 3: '',
-  }
-  found = as_lines(ask, lines)
-  assert [answer.get('error', '')[:24] for answer in found] == list(lines.values())
-  assert len(found[0]['masks'][0]) == 2 and found[6]['id'] == 9
-  assert pretrained_model.counts['pieces that are not in the vocabulary ([UNK])'] == 3
-
-
-def test_a_line_of_100_000_characters_is_answered(pretrained_model, make_model):
-  long = (' '.join(WORDS) * 2000)[:100_000]
-  assert len(as_lines(pretrained_model.ask('embed'), [long])[0]['embedding']) == 16
-  classifier = make_model('sst2')
-  assert 'label' in as_lines(classifier.ask('classify'), [long])[0]
-  assert classifier.counts['examples cut (longer than 64 tokens)']
-  tagger = make_model('ner', NER)
-  last = tagger.tag([long])[0]['entities'][-1]
-  assert long[last['start'] : last['end']] == last['text'] and last['end'] > 90_000
 
 
 def test_a_few_shapes_hold_everything(pretrained_model):
@@ -409,9 +368,3 @@ def test_lines_come_as_they_are_there(monkeypatch):
   content = b''.join(b'%d\n' % i for i in range(lines.CHUNK + 2))
   monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(content)))
   assert [len(chunk) for chunk in lines.of_stdin('', Counter())] == [lines.CHUNK, 2]
-
-
-@pytest.mark.parametrize('asked', ['a text', None, 3, {'text': 'a'}, [None], [3], [b'x']])
-def test_what_is_no_list_of_texts_is_told(pretrained_model, asked):
-  with pytest.raises(InputError, match=r'takes a list of texts.* in \[\]|is no text'):
-    pretrained_model.embed(asked)

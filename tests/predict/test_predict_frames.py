@@ -11,7 +11,6 @@ import pytest
 from ml_collections import ConfigDict
 from test_predict import NER, as_lines
 
-from bert_jax.config import InputError
 from bert_jax.tasks.ask import EMPTY
 from bert_jax.tasks.translation import Translate
 
@@ -142,14 +141,3 @@ def test_a_frame_without_rows_has_no_answers(ask):
   assert list(ask('sst2').classify(pd.DataFrame())) == list(none)
   table = ask('sst2').classify(pa.table({'text': ['old', 'new']}))
   assert isinstance(table, pa.Table) and table.num_rows == 2 and 'label' in table.column_names
-
-
-@pytest.mark.parametrize('name, columns, said', [
-  ('sst2', ['body', 'label'], "classify: the table has no column 'sentence', only 'body', 'label'"),
-  ('mrpc', ['#1 String', 'label'], "classify: the table has no column '#2 String|sentence2', only"),
-  ('squad', ['question'], "answer: the table has no column 'context', only 'question'; rename one"),
-])  # fmt: skip
-def test_a_column_that_is_missing_is_named(name, columns, said, ask):
-  with pytest.raises(InputError) as caught:
-    ask(name).predict(pd.DataFrame([dict.fromkeys(columns, 'old')]))
-  assert said in str(caught.value)

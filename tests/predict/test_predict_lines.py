@@ -3,7 +3,6 @@
 import argparse
 import copy
 import functools
-import io
 import json
 import os
 import sys
@@ -15,7 +14,7 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 from small_tables import WORDS
-from test_predict import NER, as_lines, load_pretrain, loaded, main, random_model, refused
+from test_predict import NER, as_lines, load_pretrain, main, random_model, refused
 
 from bert_jax.config import InputError
 from bert_jax.convert.sentence_transformers import Vector
@@ -44,12 +43,6 @@ def test_odd_lines_are_answered_in_their_places(model_folder, tmp_path):
   assert found[2]['text'] == 'old \ufffd [MASK]' and found[2]['id'] == '\ufffd'
   assert found[3]['line'] == 4 and 'nested too deeply' in found[3]['error']
   assert found[4]['id'] == 0.123456789 and len(found) == 5
-
-
-def test_no_line_at_all_is_said(model_folder, monkeypatch, capsys):
-  monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(b'')))
-  main(model_folder, '--task', 'fill-mask')
-  assert 'there is no line in stdin' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -100,11 +93,6 @@ def test_every_option_changes_an_export_or_is_refused(capsys, tmp_path):
   assert {'input', 'columns', 'text_encoding', 'output', 'top_k', 'normalize', 'stop'} <= tried
 
 
-def test_one_of_several_processes_answers_nothing(monkeypatch, capsys):
-  monkeypatch.setenv('SLURM_STEP_NUM_TASKS', '2')
-  assert 'bert_jax.predict runs in one process' in refused(capsys, 'no model')
-
-
 @pytest.mark.parametrize('encoding', ['utf-8', 'utf-8-sig', 'utf-16', 'cp1252', 'utf-16-le'])
 def test_a_file_and_stdin_are_read_alike(tmp_path, monkeypatch, encoding):
   (tmp_path / 'in.txt').write_text('old river\nGrüße\n', encoding=encoding)
@@ -148,12 +136,6 @@ def test_a_pipe_with_columns_is_csv(monkeypatch, is_stdin):
     os.close(reads)
 
 
-def test_a_dash_is_stdin(model_folder, tmp_path, monkeypatch):
-  monkeypatch.setattr('sys.stdin', types.SimpleNamespace(buffer=io.BytesIO(b'old river\n')))
-  main(model_folder, '--task', 'embed', '--input', '-', '--output', tmp_path / 'out.jsonl')
-  assert len((tmp_path / 'out.jsonl').read_text().splitlines()) == 1
-
-
 def test_a_row_goes_by_the_column_that_named_it_in_training(make_model):
   ask = copy.copy(make_model('sst2').ask('classify'))
   row = {'sentence': 'old', 'ID': '7', 'Ticket-ID': 'T-1'}
@@ -165,19 +147,6 @@ def test_a_row_goes_by_the_column_that_named_it_in_training(make_model):
   assert ask.identity(row) == {'id': 'T-1'} and ask.identity({'id': 3}) == {'id': 3}
   ask.parsed({'text': 'old', 'Ticket-ID': 'T-1'})
   assert not ask.model.counts[UNREAD]
-
-
-def test_fields_that_are_not_read_are_counted(pretrained_model, make_model, caplog):
-  counts = pretrained_model.counts
-  counts.clear()
-  lines = [{'text': 'old', 'id': 1}, {'text': 'old', 'foo': 1}, {'text': 'old', 'x': 1, 'y': 2}]
-  found = as_lines(pretrained_model.ask('embed'), map(json.dumps, lines))
-  assert [answer.keys() for answer in found] == [{'id', 'embedding'}, *2 * [{'embedding'}]]
-  assert counts == {UNREAD: 2} and caplog.text.count("does not read the field 'foo'") == 1
-  make_model('gap').coreference(
-    [{'Text': 'a b c', 'Pronoun': 'a', 'A': 'b', 'B': 'c', 'A-offset': 2}]
-  )
-  assert not make_model('gap').counts[UNREAD]
 
 
 def test_a_text_without_a_piece_has_no_perplexity(pretrained_model):
@@ -207,24 +176,6 @@ def test_what_is_not_in_the_vocabulary_is_counted_once(pretrained_model, make_mo
     ask = model.ask(model.default_task)
     read = ask.examples([ask.parsed(asked)], RecordProblems()).read
     assert sum((ids == model.tokenizer.unk_id).sum() for ids in read) == 1, task
-
-
-def test_what_is_done_to_names_is_told(make_model):
-  """Of coreference: a name without a token is counted, and why none is answered is said."""
-  model = make_model('gap')
-  record = {'text': 'old \u200b river and good', 'pronoun': 'good', 'a': '\u200b', 'b': 'river'}
-  assert model.coreference([record])[0]['candidates'] == ['\u200b', 'river']
-  assert model.counts['names without a token (the next one taken)'] == 1
-  long = 'old ' * 100
-  record = {'text': f'{long}good', 'pronoun': 'good', 'a': long.strip(), 'b': 'good'}
-  record['b-offset'] = 400
-  found = as_lines(model.ask('coreference'), [json.dumps(record)] * 2)
-  assert found[0]['error'].startswith('its names alone take more than 62 tokens')
-  assert model.coreference([record]) == [None]
-  negative = {'text': 'old river and river', 'pronoun': 'old', 'a': 'river', 'b': 'old'}
-  negative['a-offset'] = -5
-  (answer,) = as_lines(model.ask('coreference'), [json.dumps(negative)])
-  assert 'not at a-offset -5' in answer['error']
 
 
 def test_what_is_no_text_or_no_list_is_told(pretrained_model, make_model):
@@ -323,16 +274,6 @@ def test_an_export_goes_to_a_new_folder(pretrained_model, tmp_path):
   with pytest.raises(InputError, match='is not empty'):
     export.write(pretrained_model, 'embed', tmp_path)
   assert (tmp_path / 'vocab.txt').read_text() == 'mine'
-
-
-def test_what_is_compiled_is_kept_unless_told(model_folder, tmp_path, monkeypatch):
-  kept, asked = [], ['--input', str(tmp_path / 'in.txt'), '--model', str(model_folder)]
-  (tmp_path / 'in.txt').write_text('old [MASK]\n')
-  monkeypatch.setattr(__main__, 'Model', loaded)
-  monkeypatch.setattr(__main__, 'keep_compiled', lambda: kept.append(len(kept)))
-  for more, times in (([], 1), (['--no-cache'], 1), ([], 2)):
-    __main__.main([*asked, *more])
-    assert len(kept) == times
 
 
 def test_the_exit_status_tells_if_nothing_was_answered(model_folder, tmp_path):

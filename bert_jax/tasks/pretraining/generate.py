@@ -59,26 +59,22 @@ class Generate(Ask):
       beams = 1 if temperature else released.get('beams', 1)
     if length_penalty is None:
       length_penalty = released.get('length_penalty', 1) if beams > 1 else 1
-    fault = ''
     if top_k > pieces:
-      fault = f'top_k is {top_k}; the vocabulary has {pieces} pieces, and 0 is all'
-    elif length_penalty != 1 and beams == 1:
-      fault = f'length_penalty is {length_penalty}, which only a beam search reads; add beams'
-    elif beams > 1 and temperature:
-      fault = f'beams is {beams}, which draws nothing; no temperature'
-    elif not temperature and (top_k or top_p != 1):
-      fault = 'temperature is 0, and top_k and top_p cut what is drawn; set temperature above 0'
-    elif not self.is_causal and (beams > 1 or stop):
-      fault = 'a masked model fills all its masks, one at a time; leave out beams and stop'
-    elif isinstance(stop, str):
-      fault = f'stop is {quoted(stop)}; put it in [], with others if any'
-    if fault:
-      raise InputError(f'{fault}.')
+      raise InputError(f'top_k is {top_k}; the vocabulary has {pieces} pieces, and 0 is all.')
+    if length_penalty != 1 and beams == 1:
+      raise InputError(f'length_penalty is {length_penalty}, which only a beam search reads.')
+    if beams > 1 and temperature:
+      raise InputError(f'beams is {beams}, which draws nothing; no temperature.')
+    if not temperature and (top_k or top_p != 1):
+      raise InputError('top_k and top_p cut what is drawn; set temperature above 0.')
+    if not self.is_causal and (beams > 1 or stop):
+      raise InputError('a masked model fills all its masks; leave out beams and stop.')
     reserved = model.tokenizer.reserved
-    ends = [reserved['[SEP]']] if '[SEP]' in reserved else []  # a GPT's vocabulary has none
-    ends = [i for i in released.get('ends', ends) if 0 <= i < pieces]
+    if 'ends' in released:
+      ends, never = [i for i in released['ends'] if 0 <= i < pieces], ()
+    else:  # a GPT's vocabulary has no [SEP]
+      ends, never = [reserved[x] for x in ('[SEP]',) if x in reserved], NEVER
     stop_ids = (*ends, *map(self._piece, stop))
-    never = () if 'ends' in released else NEVER  # transformers forbids no piece
     self.choice = sampling.Choice(
       float(temperature),
       top_k,
@@ -93,8 +89,7 @@ class Generate(Ask):
       'early_stopping': released.get('early_stopping', False),
     }
     # An end that is a plain piece stays in the text, as in transformers'.
-    texts_of_ends = [model.tokenizer.decode([i]) for i in ends]
-    read_again = model.tokenizer.ids_batch(texts_of_ends)
+    read_again = model.tokenizer.ids_batch([model.tokenizer.decode([i]) for i in ends])
     self.plain_ends = {i for i, ids in zip(ends, read_again) if i in ids}
     self._continues = functools.cache(self._from_left_to_right)
 

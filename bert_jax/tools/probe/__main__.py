@@ -15,8 +15,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from bert_jax import hosts, predict
-from bert_jax.command_line import aligned, command_line, command_parser
+from bert_jax.command_line import command_line, command_parser
 from bert_jax.convert import from_huggingface, hub
 from bert_jax.errors import InputError, log
 from bert_jax.files import Path, write_sealed, write_whole
@@ -84,50 +86,43 @@ def probe(
   }
 
 
-def table(results: Sequence[Mapping[str, Any]]) -> list[str]:
-  """The lines of a table with a row for each checkpoint, then the last checkpoint's by group."""
-  losses, last = ('loss', 'unigram', 'bigram'), results[-1]
-  rows: list[list[Any]] = [['step', *losses, 'pairs', 'best layer', 'its accuracy']]
+def table(results: Sequence[Mapping[str, Any]]) -> str:
+  """A table with a row for each checkpoint, then the last checkpoint's by group."""
+  import pandas as pd  # slow to import
+
+  rows, losses = [], ('loss', 'unigram', 'bigram')
   for result in results:
-    of_all = result.get('losses', {}).get('all', {})
-    accuracy = result.get('layers', {}).get('accuracy', [])
-    best = max(range(len(accuracy)), key=accuracy.__getitem__, default='')
-    row = [result['step'], *(of_all.get(name) for name in losses)]
-    rows.append([*row, result.get('pairs', {}).get('accuracy'), best, max(accuracy, default=None)])
-  parts = [rows]
+    row = {'step': result['step']}
+    if 'losses' in result:
+      row |= {name: result['losses']['all'][name] for name in losses}
+    if 'pairs' in result:
+      row['pairs'] = result['pairs']['accuracy']
+    if 'layers' in result:
+      accuracy = result['layers']['accuracy']
+      row |= {'best layer': int(np.argmax(accuracy)), 'its accuracy': max(accuracy)}
+    rows.append(row)
+  last, frames = results[-1], [pd.DataFrame(rows)]
   for name in ('by_pos', 'by_frequency', 'by_language'):
-    rows = [[name.replace('_', ' '), 'pieces', *losses]]
-    for key, group in last.get('losses', {}).get(name, {}).items():
-      rows.append([key, f'{group["pieces"]:,}', *(group[loss] for loss in losses)])
-    parts.append(rows)
+    groups = last.get('losses', {}).get(name, {})
+    frames.append(pd.DataFrame([{name: key} | group for key, group in groups.items()]))
   for name in ('by_term', 'by_uid'):
     groups = last.get('pairs', {}).get(name, {})
-    parts.append([[f'pairs {name.replace("_", " ")}', 'accuracy'], *map(list, groups.items())])
-  layers, heads = last.get('layers'), last.get('attention')
-  if layers:
-    rows = [['layer', 'part of speech', 'control']]
-    for number, accuracy in enumerate(layers['accuracy']):
-      rows.append([number, accuracy, layers['control'][number]])
-    rows.append(['majority', layers['majority'], ''])
-    rows.append(["the word's usual tag", layers['of_the_word'], ''])
-    parts.append(rows)
-  if heads:
-    rows = [['attends most to', 'layer', 'head', 'share']]
-    for name in ('first', 'last', 'itself', 'before', 'after'):
-      head = max(heads, key=lambda head, name=name: head[name])
-      rows.append([name, head['layer'], head['head'], head[name]])
-    parts.append(rows)
-  lines = []
-  for rows in parts:
-    if len(rows) > 1:
-      lines += ['', *aligned([[_shown(cell) for cell in row] for row in rows])]
-  return lines[1:] + [f'\nnot probed: {kind}: {why}' for kind, why in last['skipped'].items()]
-
-
-def _shown(cell):
-  if isinstance(cell, float):
-    return f'{cell:.3f}'
-  return '' if cell is None else str(cell)
+    frames.append(pd.DataFrame(groups.items(), columns=[f'pairs {name}', 'accuracy']))
+  if 'layers' in last:
+    layers = pd.DataFrame({name: last['layers'][name] for name in ('accuracy', 'control')})
+    frames.append(layers.reset_index(names='layer'))
+    frames.append(pd.DataFrame([{x: last['layers'][x] for x in ('majority', 'of_the_word')}]))
+  if 'attention' in last:
+    heads = pd.DataFrame(last['attention'])
+    looks = ['first', 'last', 'itself', 'before', 'after']
+    best = heads.loc[[heads[name].idxmax() for name in looks], ['layer', 'head']]
+    frames.append(best.assign(share=heads[looks].max().values, most=looks))
+  shown = []
+  for frame in frames:
+    if len(frame):
+      shown.append(frame.to_string(index=False, float_format='{:.3f}'.format))
+  skipped = [f'not probed: {kind}: {why}' for kind, why in last['skipped'].items()]
+  return '\n\n'.join(shown + skipped) + '\n'
 
 
 def run(args: argparse.Namespace) -> list[dict[str, Any]]:
@@ -169,7 +164,7 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
     write_sealed(out / f'{result["step"]}.json', result, indent=1)
   if not results:
     raise InputError(damaged)
-  write_whole(out / 'table.txt', '\n'.join(table(results)) + '\n')
+  write_whole(out / 'table.txt', table(results))
   return results
 
 
@@ -203,7 +198,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     results = run(args)
     for kind, number in results[-1]['counts'].items():
       log.info('%s %s', f'{number:,}', kind)
-    print('\n'.join(table(results)))
+    print(table(results), end='')
 
 
 if __name__ == '__main__':

@@ -80,9 +80,7 @@ def one_pass(
       if len(computed) >= held:
         fetch()
     fetch()
-  # The counts of answers that are as the first one of their batch; without weight none was asked.
-  alike = [totals.pop(name) for name in list(totals) if name.endswith(losses.ALIKE)]
-  alike = [x for x in alike if x.weight]
+  is_collapsed = _all_alike(totals)
   if derived_metrics:
     totals |= derived_metrics(totals)
     del totals['tokens']
@@ -90,10 +88,17 @@ def one_pass(
   for name, (term, factor) in source.scales.items():
     if term in result:
       result[name] = result[term] * factor
-  if alike and all(x.total == x.weight >= LEAST - 1 for x in alike):
+  if is_collapsed:
     result['constant'] = 1.0
   scored, answers = _scored(source, outputs, scores or {}) if outputs else ({}, [])
   return result | hosts.from_first(scored), answers
+
+
+def _all_alike(totals):
+  """Whether every answer was as the first of its batch. The counts are taken out of `totals`."""
+  counts = [totals.pop(name) for name in list(totals) if name.endswith(losses.ALIKE)]
+  asked = [count for count in counts if count.weight]
+  return bool(asked) and all(x.total == x.weight >= LEAST - 1 for x in asked)
 
 
 def _scored(source, outputs, family_scores):

@@ -130,8 +130,11 @@ def _filled_in(config, folder):
   return config
 
 
-def asked_for(given: ConfigDict, config: ConfigDict) -> dict[str, Any]:
-  """{field: its given value} of the fields whose values in the config of a run are others."""
+def asked_for(given: ConfigDict, config: ConfigDict, workdir: Path) -> dict[str, Any]:
+  """{field: its given value} of the fields that were filled in for the run in a workdir, as it was
+  when it began there."""
+  if files.exists(workdir / contents.CONFIG):
+    return contents.read_asked(workdir)
   values = config_lib.flatten(config)
   return {name: x for name, x in config_lib.flatten(given).items() if values[name] != x}
 

@@ -91,8 +91,7 @@ def read_inputs(given: ConfigDict, workdir: Path, set_by_user: Collection[str] =
   config = initialization.config_of(start, given, workdir, set_by_user)
   task = TASKS[config.objective]
   mesh = sharding.mesh_of(config, task)
-  begins = not (start.continues and start.folder == workdir)
-  if begins:
+  if start.folder != workdir:
     run_tokenizer.check_path(config)
   if config.steps:  # checked before the data is read; with epochs the data decides the steps
     config_lib.timeline_of(config).rates(0)
@@ -126,7 +125,7 @@ def read_inputs(given: ConfigDict, workdir: Path, set_by_user: Collection[str] =
   profiling.check(config, steps)
   inputs = Inputs(
     config=config,
-    asked=initialization.asked_for(given, config),
+    asked=initialization.asked_for(given, config, workdir),
     workdir=workdir,
     start=start,
     mesh=mesh,
@@ -138,8 +137,6 @@ def read_inputs(given: ConfigDict, workdir: Path, set_by_user: Collection[str] =
     steps=steps,
     timeline=timeline,
   )
-  if files.exists(workdir / contents.CONFIG):
-    inputs.asked = contents.read_asked(workdir)
   _tell_of_length(inputs)
   return inputs
 

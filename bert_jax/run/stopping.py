@@ -47,13 +47,19 @@ class Watch:
     self.vote = hosts.Vote(mesh)
 
   def ask(self) -> Wish:
-    now = time.monotonic()
-    wish = Wish.SAVE if now > self.save_at else Wish.GO_ON
-    wish = Wish.STOP if self.signalled() else Wish.TIME_IS_UP if now > self.deadline else wish
+    now, wish = time.monotonic(), Wish.GO_ON
+    if self.signalled():
+      wish = Wish.STOP
+    elif now > self.deadline:
+      wish = Wish.TIME_IS_UP
+    elif now > self.save_at:
+      wish = Wish.SAVE
     decision = Wish(self.vote.cast(wish))
     # A vote is counted a step later: after a save it may still ask for the same save.
-    fresh, self.fresh = self.fresh, False
-    return Wish.GO_ON if fresh and decision == Wish.SAVE else decision
+    if self.fresh and decision == Wish.SAVE:
+      decision = Wish.GO_ON
+    self.fresh = False
+    return decision
 
   def saved(self) -> None:
     self.save_at, self.fresh = time.monotonic() + self.pause, True

@@ -165,6 +165,12 @@ def first_not_finite(
   with nn.intercept_methods(look):
     jax.block_until_ready(jax.jit(forward)(state, batch, constants))
   jax.effects_barrier()
+  return _first_of(seen, paths)
+
+
+def _first_of(seen, paths):
+  """The path of the first module that is not finite. seen: (its number, is it finite?).
+  Modules are numbered as they are called; those of scanned layers come once for each layer."""
   layers, wrong = Counter(), []
   for module, ok in seen:
     if not ok:
@@ -172,7 +178,6 @@ def first_not_finite(
     layers[module] += 1
   if not wrong:
     return ''
-  # Modules are numbered as they are called; modules of scanned layers come once for each layer.
   first = min(module for _, module in wrong)
   if layers[first] == 1:
     return paths[first]

@@ -492,7 +492,7 @@ def test_a_run_goes_on_with_what_its_data_filled_in(tmp_path, several, cells, la
   with begun.ignore_type():
     begun.table.labels, begun.table.class_weights = labels, weights
     begun.table.prior = (0.2, 0.3, 0.5)
-  contents.claim(workdir, begun, initialization.asked_for(config, begun))
+  contents.claim(workdir, begun, initialization.asked_for(config, begun, workdir))
 
   def follows(command, workdir):
     return initialization.config_of(initialization.Start(), command, workdir)

@@ -69,11 +69,15 @@ class Lexicon:
     lines = [' '.join(line.split()) for _, line in files.lines(Path(path), counts, encoding)]
     if counts['invalid_utf8_lines']:
       raise InputError(f'lexicon {path} is not UTF-8; convert it, or see {encodings.FIELD}')
-    if not (entries := [line for line in lines if line and line[0] != '#']):
+    entries = [line for line in lines if line and line[0] != '#']
+    if not entries:
       raise InputError(f'lexicon {path} has no entries; write one on a line')
-    if too_long := [entry for entry in entries if len(entry) > LONGEST]:
-      fault = f'lexicon {path} has {len(too_long)} entries of more than {LONGEST} characters'
-      raise InputError(f'{fault}, the first {quoted(too_long[0])}; write one on a line')
+    longest = max(entries, key=len)
+    if len(longest) > LONGEST:
+      raise InputError(
+        f'lexicon {path} has entries of more than {LONGEST} characters, such as '
+        f'{quoted(longest)}; write one on a line'
+      )
     try:
       import ahocorasick_rs
     except ImportError:
@@ -110,7 +114,12 @@ def _is_inside_word(text: str, i: int) -> bool:
   """Whether text[i - 1] and text[i] belong to one character, or word of a script with blanks."""
   if not 0 < i < len(text):
     return False
-  is_mark = lambda x: unicodedata.category(x)[0] == 'M'
-  is_letter = lambda x: x.isalnum() or is_mark(x) or x in _JOINERS
-  both = text[i - 1 : i + 1]
-  return is_mark(text[i]) or (all(map(is_letter, both)) and not _UNSPACED.search(both))
+  if unicodedata.category(text[i])[0] == 'M':  # a combining mark
+    return True
+  pair = text[i - 1 : i + 1]
+  return all(map(_is_letter, pair)) and not _UNSPACED.search(pair)
+
+
+def _is_letter(character: str) -> bool:
+  is_mark = unicodedata.category(character)[0] == 'M'
+  return character.isalnum() or is_mark or character in _JOINERS

@@ -73,8 +73,10 @@ class Batches:
     rows = self._rows([self._number(self.position(step, i)) for i in self.local])
 
     def array(name):
-      part = lambda index: rows[name][local.searchsorted(range(self.batch_size)[index[0]])]
-      return jax.make_array_from_callback(self.spec[name].shape, self.sharding, part)
+      def rows_of_device(index):
+        return rows[name][local.searchsorted(range(self.batch_size)[index[0]])]
+
+      return jax.make_array_from_callback(self.spec[name].shape, self.sharding, rows_of_device)
 
     return {name: array(name) for name in self.spec}
 
@@ -94,8 +96,9 @@ class Batches:
 
   def _rows(self, numbers: Sequence[int | None]) -> Arrays:
     """{name: [R, ...]} of the rows with these numbers; None gives an empty row."""
-    shapes = {name: (len(numbers), *spec.shape[1:]) for name, spec in self.spec.items()}
-    out = {name: np.zeros(shape, self.spec[name].dtype) for name, shape in shapes.items()}
+    out = {}
+    for name, spec in self.spec.items():
+      out[name] = np.zeros((len(numbers), *spec.shape[1:]), spec.dtype)
     chosen = {k: number for k, number in enumerate(numbers) if number is not None}
     if chosen:
       rows = self._checked([*chosen.values()])
@@ -114,15 +117,19 @@ class Batches:
     for name, spec in self.spec.items():
       array = rows.get(name)
       if array is None or array.shape[1:] != spec.shape[1:] or array.dtype != spec.dtype:
-        got = 'nothing' if array is None else f'{array.dtype}{list(array.shape[1:])}'
-        fault = f'row {numbers[0]} has {got} for {name!r} where the objective expects'
-        raise InputError(f'{fault} {np.dtype(spec.dtype)}{list(spec.shape[1:])}.')
+        found = 'nothing' if array is None else f'{array.dtype}{list(array.shape[1:])}'
+        raise InputError(
+          f'row {numbers[0]} has {found} for {name!r} where the objective expects '
+          f'{np.dtype(spec.dtype)}{list(spec.shape[1:])}.'
+        )
     for name, limit in self.limits.items():
       wrong = (rows[name] < 0) | (rows[name] >= limit)
       if wrong.any():
         number = numbers[int(np.argwhere(wrong)[0, 0])]
-        fault = f'row {number} has {name} {rows[name][wrong][0]}, outside [0, {limit})'
-        raise InputError(f'{fault}: the vocabulary or the data does not fit the model.')
+        raise InputError(
+          f'row {number} has {name} {rows[name][wrong][0]}, outside [0, {limit}): '
+          'the vocabulary or the data does not fit the model.'
+        )
     return rows
 
   def _in_lane(self, i: int) -> int:

@@ -64,9 +64,10 @@ class Examples(Source):
     self.per_token, self.items, self.ends = per_token or {}, items, ends
     self.prior: tuple[float, ...] = ()
     if lengths is None:
-      cls, sep = np.broadcast_to(ends, 2).astype(int)
-      added = [cls + sep * len(text) for text in texts]
-      lengths = np.array([sum(map(len, text), n) for n, text in zip(added, texts)], np.int64)
+      has_cls, has_sep = np.broadcast_to(ends, 2).astype(int)
+      lengths = np.zeros(len(texts), np.int64)
+      for e, text in enumerate(texts):
+        lengths[e] = has_cls + sum(map(len, text)) + has_sep * len(text)
     if not lengths.all():
       raise InputError('a text has no token, and neither [CLS] nor [SEP] stands for it.')
     self.lengths = lengths
@@ -77,12 +78,17 @@ class Examples(Source):
     self.item_begins, self.item_sizes, self.size = first, sizes, len(first)
     takes = lengths if takes is None else np.maximum(takes, lengths)
     room, largest = self._room(takes, first), int(sizes.max(initial=1))
-    if (longest := room.max(initial=0)) > seq_length:
-      fault = f'an item of the data takes {longest} tokens and a row has {seq_length}'
-      raise InputError(f'{fault}; raise data.seq_length or lower task.max_length.')
+    longest = room.max(initial=0)
+    if longest > seq_length:
+      raise InputError(
+        f'an item of the data takes {longest} tokens and a row has {seq_length}; '
+        'raise data.seq_length or lower task.max_length.'
+      )
     if largest > slots:
-      fault = f'an item of the data has {largest} examples and a row takes {slots}'
-      raise InputError(f'{fault}; set data.examples_per_row={largest} at least.')
+      raise InputError(
+        f'an item of the data has {largest} examples and a row takes {slots}; '
+        f'set data.examples_per_row={largest} at least.'
+      )
     self.order, self.row_at = pack(room, seq_length, slots // largest)
     self.fingerprint = self._digest(item_of, digest)
 
@@ -103,16 +109,17 @@ class Examples(Source):
 
   def _digest(self, item_of, of_texts):
     arrays = [item_of, self.lengths, *self.per_example.values(), *self.positions.values()]
-    arrays += [x for values, _ in self.per_token.values() for x in values]
-    arrays += [] if of_texts else [ids for text in self.texts for ids in text]
+    for values, _ in self.per_token.values():
+      arrays += values
+    if not of_texts:
+      arrays += itertools.chain.from_iterable(self.texts)
     content = (np.ascontiguousarray(array).tobytes() + b'|' for array in arrays)
-    facts = repr((self.seq_length, self.slots)), of_texts
-    return digest_of(itertools.chain(facts, content))
+    return digest_of([repr((self.seq_length, self.slots)), of_texts, *content])
 
   @functools.cached_property
   def read(self) -> list[np.ndarray]:
     """The id arrays of all texts; a subclass whose examples share a text lists it once."""
-    return [ids for text in self.texts for ids in text]
+    return list(itertools.chain.from_iterable(self.texts))
 
   @property
   def fill(self) -> float:
@@ -127,7 +134,7 @@ class Examples(Source):
 
   def row(self, items: Sequence[range], length: int, slots: int) -> Arrays:
     """Builds a row of `length` tokens from these items, with room for `slots` examples."""
-    chosen = [e for item in items for e in item]
+    chosen = list(itertools.chain.from_iterable(items))
     row = build_row(
       self.tokenizer,
       [[(ids, 0) for ids in self.texts[e]] for e in chosen],
@@ -146,8 +153,8 @@ class Examples(Source):
     row['weights'] = in_slots(np.ones(len(chosen)), np.float32)
     row['example_ids'] = in_slots(np.array(chosen, int) + 1, np.int32)
     if self.items is not None:
-      number = {e: k for k, item in enumerate(items, 1) for e in item}
-      row['groups'] = in_slots([number[e] for e in chosen], np.int32)
+      numbers = np.repeat(np.arange(1, len(items) + 1), [len(item) for item in items])
+      row['groups'] = in_slots(numbers, np.int32)
     for name, values in self.per_example.items():
       row[name] = in_slots(values[chosen], values.dtype)
     for name, values in self.positions.items():
@@ -175,7 +182,8 @@ def tokens_of(
   """Splits outputs by example: {number: [n, ...] for its n tokens, special tokens included}.
   outputs: {name: [R, T, ...]}. lengths: [E] tokens of each example."""
   ids, begins, values = outputs['example_ids'], outputs['cls_positions'], outputs[name]
-  return {
-    int(ids[r, k]) - 1: values[r, begins[r, k] : begins[r, k] + lengths[ids[r, k] - 1]]
-    for r, k in zip(*np.nonzero(ids), strict=True)
-  }
+  out = {}
+  for r, k in np.argwhere(ids).tolist():
+    e, begin = int(ids[r, k]) - 1, begins[r, k]
+    out[e] = values[r, begin : begin + lengths[e]]
+  return out

@@ -47,6 +47,7 @@ def shares(
   """{language: its share of the rows}: P(L)^S renormalised, where P(L) is its share of the tokens.
   sizes: {language: tokens}. sampling: S; 1 is the data as it is, 0.7 is M-BERT's, 0 shows all
   languages alike. factors: {language: factor on its share before all are renormalised}."""
-  total = sum(sizes.values())
-  smoothed = {k: (n / total) ** sampling * (factors or {}).get(k, 1.0) for k, n in sizes.items()}
-  return {k: x / sum(smoothed.values()) for k, x in smoothed.items()}
+  total, factors, smoothed = sum(sizes.values()), factors or {}, {}
+  for language, size in sizes.items():
+    smoothed[language] = (size / total) ** sampling * factors.get(language, 1.0)
+  return {language: x / sum(smoothed.values()) for language, x in smoothed.items()}

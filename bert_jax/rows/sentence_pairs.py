@@ -4,6 +4,7 @@ The cutting is google-research/bert's create_pretraining_data.py (Devlin et al. 
 order: ALBERT, Lan et al. 2019), over all documents at once.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -83,9 +84,11 @@ def further_labels(pair: Pair | None) -> tuple[str, ...]:
 
 def prior(totals: Sequence[Mapping[str, int]], kind: str) -> tuple[int, float]:
   """The most frequent label of a kind of pairs and its share, from Rows.totals of corpora."""
-  total = lambda name: sum(x[name] for x in totals)
+  total = Counter()
+  for of_corpus in totals:
+    total.update(of_corpus)
   names = 'ones', *further_labels(PAIRS[kind])
-  shares = [total(name) / max(1, total('labelled')) for name in names]
+  shares = [total[name] / max(1, total['labelled']) for name in names]
   shares.insert(0, 1 - sum(shares))
   return shares.index(max(shares)), max(shares)
 

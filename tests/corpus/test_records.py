@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 import sentencepiece
 import vocabularies
-from refusal import refused
 
 from bert_jax import tokenizers
-from bert_jax.corpus import shards
 from bert_jax.corpus.tokenized import tokenize
 from bert_jax.corpus.units import ENTITY, PHRASE, WORD, Encoder
 from bert_jax.text import documents as text
@@ -24,16 +22,6 @@ PIECES = [
   *'我在北京大学上学',
   *('ก', '##ข', '##ค'),
 ]
-
-
-@pytest.mark.parametrize('unknown, warned', [(0, False), (4, False), (5, True)])
-def test_more_than_two_of_a_hundred_unknown_tokens_are_said(unknown, warned, caplog):
-  """In all languages together; that a language is empty is refused."""
-  kept, plan = {'a': {'tokens': 150}, 'b': {'tokens': 50}}, {'phrases': '', 'entities': ''}
-  shards._check(plan, {'unknown_tokens': unknown}, kept)
-  assert ('are [UNK]' in caplog.text) == warned
-  with refused("nothing is left of language 'c'"):
-    shards._check(plan, {'unknown_tokens': 0}, kept | {'c': {'tokens': 0}})
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Rows of a large prepared corpus: planned by chunk, mixed within a window, once in each pass."""
 
 import hashlib
-import json
 import resource
 import shutil
 from collections import Counter
@@ -21,7 +20,6 @@ from bert_jax.objectives.encode import row_spec, slot_spec
 from bert_jax.rows import batches
 from bert_jax.rows import order as order_lib
 from bert_jax.rows.corpus_rows import Rows
-from bert_jax.rows.language_mixture import Mixture
 from bert_jax.rows.plans import Cutting
 from bert_jax.tasks.pretraining import task
 from bert_jax.text import documents
@@ -335,16 +333,6 @@ def test_a_pass_is_mixed_well(make, whole, tokenizer):
   assert 0.6 < independent < 1.4 and spread < 2
 
 
-def test_each_language_of_a_batch_is_of_all_its_chunks(opened, tokenizer):
-  parts = {
-    name: rows_of(Chunks(opened, k, 8), tokenizer, EXACT['full']) for k, name in enumerate('ab')
-  }
-  order = order_lib.endless(Mixture(parts, {'a': 0.5, 'b': 0.5}), 0, 16)
-  numbers, count = np.array([order[i] for i in range(16 * 40)]).reshape(-1, 16), len(parts['a'])
-  units = [parts['a'].row_at.searchsorted(some[some < count], side='right') for some in numbers]
-  assert np.mean([len(set(some)) for some in units]) > 6.5
-
-
 def config_of(folder, *overrides):
   rows = 'corpus.rows=full loss.nsp_weight=0 data.seq_length=20 corpus.eval_share=0.2'
   config = load('configs/pretrain.py:runlocal', f'data.train={folder}', rows, *overrides)
@@ -429,17 +417,6 @@ def test_a_start_reads_no_more_and_takes_no_more_memory_for_250_gb(
   assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 3e5  # KB
 
 
-def test_a_corpus_of_many_shards_keeps_few_open(folder, tokenizer, monkeypatch):
-  found = []
-  for most in (1, 64):
-    monkeypatch.setattr(store, 'OPEN_SHARDS', most)
-    text = Chunks(Store(folder, tokenizer), 0, 2)
-    units = np.random.default_rng(0).permutation(text.units)
-    found.append([text.unit(int(unit)).tokens.tolist() for unit in units])
-    assert text.store._shard.cache_info().currsize == min(most, 2)
-  assert found[0] == found[1]
-
-
 @pytest.mark.parametrize('name', ['corpus.json', store.TABLE, store.DOCUMENTS, *store.ARRAYS])
 def test_damage_is_named_in_every_file(folder, tokenizer, tmp_path, name):
   """A flipped bit, a file that is cut short, and one that is missing; with the fix."""
@@ -460,12 +437,3 @@ def test_a_network_that_fails_is_no_damage(opened, monkeypatch):
   monkeypatch.setattr(store, 'fetched', mock.Mock(side_effect=OSError('not now')))
   with pytest.raises(OSError, match='not now'):
     opened._opened(0)
-
-
-def test_a_corpus_of_an_earlier_version_is_refused(folder, tokenizer, tmp_path):
-  out = shutil.copytree(folder, tmp_path / 'D')
-  meta = json.loads((out / store.META).read_text())
-  del meta['seal']
-  (out / store.META).write_text(json.dumps(meta))
-  with pytest.raises(InputError, match='damaged, or of an earlier version; prepare'):
-    config_of(out)

@@ -5,7 +5,6 @@ import pytest
 
 from bert_jax.config import InputError
 from bert_jax.rows.examples import Examples, by_example, tokens_of
-from bert_jax.tasks.faulty_records import Problems
 
 
 def test_packed_examples_keep_their_values(tokenizer):
@@ -89,12 +88,3 @@ def test_outputs_come_back_in_the_order_of_the_examples():
   assert list(numbers) == [0, 1, 2] and list(logits[:, 0]) == [10, 20, 30]
   tags = tokens_of(outputs, 'tags', np.array([2, 3, 4]))
   assert {e: list(x) for e, x in tags.items()} == {0: [5, 6], 1: [7, 8, 9], 2: [1, 2, 3, 4]}
-
-
-def test_problems_name_the_first_places(caplog):
-  caplog.set_level('INFO', 'bert_jax')
-  problems = Problems('train', skip=True)
-  for i in range(5):
-    problems.wrong(f'f:{i}', 'is bad', 'bad rows')
-  problems.log()
-  assert 'train: 5 bad rows (skipped) (f:0, f:1, f:2, ...)' in caplog.text

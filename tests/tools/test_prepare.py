@@ -22,7 +22,6 @@ from bert_jax import tokenizers
 from bert_jax.config import InputError
 from bert_jax.corpus import loading, store
 from bert_jax.corpus.store import Store
-from bert_jax.tasks import TASKS
 from bert_jax.tasks.pretraining import task
 from bert_jax.text import arrow
 from bert_jax.text import documents as text
@@ -365,21 +364,6 @@ def test_a_small_corpus_gives_the_rows_of_its_text_in_memory(big, made, vocab, k
   assert parts['eval'].totals['documents'] == len(held)
 
 
-def test_characters_and_bytes_of_a_text_are_counted(vocab, tmp_path):
-  write(tmp_path / 'd.txt', *([f'kala loti {"." * i}', '京 é'] for i in range(1, 10)), ['nene .'])
-  make(tmp_path / 'D', vocab, ('', tmp_path / 'd.txt'))
-  sizes = Store(tmp_path / 'D').text(0, 1).sizes
-  assert sizes.tolist() == [*([14 + i, 17 + i] for i in range(1, 10)), [6, 6]]
-  assert store.read_meta(tmp_path / 'D')['kept']['']['bytes'] == sizes[:, 1].sum()
-  changes = 'corpus.eval_share=0.4', 'data.seq_length=16'
-  config = load(
-    'configs/pretrain.py:runlocal,objective=causal', f'data.train={tmp_path}/D', *changes
-  )
-  sources = TASKS['language_model'].sources(task.resolve(config), tokenizers.load_folder(vocab))
-  names = [set(source.scales) for source in sources.values()]
-  assert names == [{'bits_per_character', 'bits_per_byte'}] * 2
-
-
 # ---- what is bad is named ------------------------------------------------------------------------
 
 
@@ -400,13 +384,6 @@ def test_command_line_errors(small, vocab, tmp_path, capsys, given, sentence):
   with pytest.raises(SystemExit) as end:
     prepare.main([*source, '--vocab', str(vocab), '--out', str(out), *given])
   assert end.value.code == 2 and sentence in capsys.readouterr().err and not out.exists()
-
-
-def test_a_vocabulary_may_be_a_file_that_is_cased_if_said_so(vocab, tmp_path):
-  for flags, lower in (((), True), (('--cased',), False)):
-    given = ['--input', 'x', '--out', 'y', '--vocab', f'{vocab}/vocab.txt', *flags]
-    with prepare.vocabulary_folder(prepare.parser().parse_args(given)) as folder:
-      assert tokenizers.load_folder(folder).do_lower_case is lower
 
 
 def test_bad_input_is_one_sentence(small, vocab, tmp_path):
@@ -475,18 +452,6 @@ def test_a_corpus_of_bytes_is_encoded_by_document(vocab, tmp_path):
   (whole,) = tokenizers.load_folder(out).ids_batch(['One. Two.\nThree'])
   tokens, sentences, _ = documents(out)[0]
   assert tokens == whole.tolist() and sentences == [6, 5, 5]
-
-
-def test_text_is_read_in_the_encoding_that_is_named(vocab, tmp_path):
-  """Also by the remarks before."""
-  found = []
-  for form in ('', 'utf-16-le'):
-    path = tmp_path / f'{form}.txt'
-    path.write_text('kala lone .\n北京 大学 .\n', form or 'utf-8')
-    named = ('--text-encoding', form) if form else ()
-    prepare.main(command(path, vocab, tmp_path / f'D{form}', '--processes', 1, *named))
-    found.append(documents(tmp_path / f'D{form}'))
-  assert found[0] == found[1] and len(found[0][0][0]) > 5
 
 
 def test_a_lexicon_is_read_in_the_encoding_that_is_named_and_must_match(small, vocab, tmp_path):

@@ -15,7 +15,6 @@ import json
 import math
 import os
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -67,9 +66,6 @@ def _prepare(settings: Settings, out: Path, processes: int) -> dict[str, Any]:
         shard.close({} if seen is None else seen.state())
         size += shard.counts['bytes']
         log.info('%d shards are whole, of %.1f MB of text', shard.number + 1, size / 1e6)
-        for name in ('phrases', 'entities'):
-          if shard.number == 0 and plan[name] and not shard.counts[f'{name}_matched']:
-            log.warning('no line of %s occurs in the first shard; is it for this text?', plan[name])
         shard = shards.Shard(out, shard.number + 1, tokenizer.vocab_size)
   if shard.blocks:
     shard.close({} if seen is None else seen.state())
@@ -99,7 +95,6 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace, beam_arguments: Sequence[str] = ()) -> dict[str, Any]:
-  started = time.perf_counter()
   os.environ['TOKENIZERS_PARALLELISM'] = 'false'  # each process uses one core
   for name, least in (('processes', 1), ('shard_mb', 1), ('min_characters', 0), ('shards', 0)):
     arguments.check_bounds(args, **{name: (least, math.inf)})
@@ -116,10 +111,6 @@ def run(args: argparse.Namespace, beam_arguments: Sequence[str] = ()) -> dict[st
       meta = prepare_beam.prepare(settings, args.out, beam_arguments, args.shards)
     else:
       meta = prepare(settings, args.out, args.processes)
-  seconds, size = time.perf_counter() - started, meta['counts']['bytes'] / 1e6
-  log.info('%s: %.1f MB in %.1f s (%.2f MB/s)', args.out, size, seconds, size / seconds)
-  for name, numbers in meta['kept'].items():
-    log.info('%s: %s', name or 'kept', ', '.join(f'{n:,} {k}' for k, n in numbers.items()))
   return meta
 
 

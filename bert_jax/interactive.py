@@ -19,7 +19,7 @@ from typing import Any
 
 from bert_jax import config as config_lib
 from bert_jax import evaluate, files, hosts, notebooks, train
-from bert_jax.errors import InputError, quoted, suggestion, writing
+from bert_jax.errors import InputError, quoted, writing
 from bert_jax.files import Path
 from bert_jax.predict.model import Model
 from bert_jax.tasks.record import Family
@@ -47,7 +47,8 @@ class Run:
   metrics: Mapping[str, float]
 
   def __repr__(self) -> str:  # one line: a notebook shows the value of a cell
-    return f'Run({self.workdir}: {", ".join(f"{k} {x:.4g}" for k, x in self.metrics.items())})'
+    metrics = ', '.join(f'{name} {value:.4g}' for name, value in self.metrics.items())
+    return f'Run({self.workdir}: {metrics})'
 
   @functools.cached_property
   def model(self) -> Model:
@@ -70,7 +71,7 @@ class Run:
 def finetune(
   train: Any,
   workdir: str | Path,
-  *unnamed: Any,
+  *,
   eval: Any = None,
   task: str | Family = 'table',
   model: str | Path = '',
@@ -83,9 +84,6 @@ def finetune(
   ('sst2,unpacked'); or the record of a new family (see bert_jax/tasks/record.py). model: a size
   ('minilm', 'tiny'), or what to start from: the workdir of a run, the folder of a released model,
   hf:NAME. fields: of the config, by name: epochs=5, **{'table.text_column': 'body'}."""
-  if unnamed:
-    what = f'finetune got {quoted(unnamed[0])} behind the workdir, without saying what it is'
-    raise InputError(f"{what}; name it: task='sst2', model='minilm', eval=rows or epochs=5.")
   if isinstance(task, Family):
     task = f'table,objective={config_lib.add(task)}'
   needs_rows = 'docs' not in task.split(',') and 'data.train' not in fields
@@ -93,14 +91,12 @@ def finetune(
     raise InputError("train is None; give rows or a path, or task='docs', the embedded task.")
   if model and 'init_from' in fields:
     raise InputError('model and init_from are both given; leave out one.')
-  is_name = isinstance(model, str) and model and model not in config_lib.SIZES and ':' not in model
-  near = suggestion(str(model), config_lib.SIZES) if is_name else ''
-  if near and not files.exists(Path(model).expanduser()):
-    raise InputError(f'{model} is no folder and no size of a model (hf:NAME: on the Hub){near}')
-  begins = {'init_from': model} if model and model not in config_lib.SIZES else {}
-  size = f',size={model}' if model and not begins else ''
-  spec = f'configs/finetune.py:task={task}{size}'
-  return start(spec, train, workdir, eval, **begins, **fields)
+  spec = f'configs/finetune.py:task={task}'
+  if model in config_lib.SIZES:
+    spec += f',size={model}'
+  elif model:
+    fields['init_from'] = model
+  return start(spec, train, workdir, eval, **fields)
 
 
 def pretrain(
@@ -117,8 +113,7 @@ def start(
 ) -> Run:
   """Runs a config, FILE:ARGUMENTS, on rows in memory or paths; see finetune."""
   if not isinstance(workdir, (str, os.PathLike)) or not str(workdir):
-    kind = 'empty' if isinstance(workdir, str) else f'of type {type(workdir).__name__}'
-    raise InputError(f'workdir, behind the rows, is {kind}; name the folder of the run.')
+    raise InputError(f'workdir, behind the rows, is {quoted(workdir)}; name the folder of the run.')
   folder = Path(workdir).expanduser()
   overrides, tables = _given(folder, fields, train=rows, eval=eval_rows)
   config = config_lib.load(spec, overrides)
@@ -127,8 +122,10 @@ def start(
     for split in ('train', 'eval'):
       path = config.data[split]
       if path in tables and Path(begun[split]).name != Path(path).name:  # which has the checksum
-        fault = f'{folder} holds a run on other rows of data.{split}'
-        raise InputError(f'{fault}; give the same, name another workdir, or delete it.')
+        raise InputError(
+          f'{folder} holds a run on other rows of data.{split}; give the same, name another '
+          'workdir, or delete it.'
+        )
   _write(tables)
   _, metrics = train.train(config, folder, config_lib.names_of(overrides))
   return Run(folder, metrics)

@@ -1,7 +1,5 @@
 """The scripts of launch/: what they would run, and how they end when something fails."""
 
-import contextlib
-import fcntl
 import json
 import os
 import re
@@ -12,7 +10,6 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
-import termios
 import time
 from pathlib import Path
 from urllib.parse import quote
@@ -161,21 +158,6 @@ def test_a_wrong_config_is_said_before_it_costs_money(gcloud):
   assert ' ssh ' not in (folder / 'calls').read_text()
 
 
-@pytest.mark.parametrize(
-  'kind, devices',
-  [('v5litepod-16', 16), ('v6e-32', 32), ('v3-32', 32), ('v4-32', 16), ('v5p-64', 32)],
-)
-def test_the_config_is_checked_for_the_chips_that_are_there(kind, devices, gcloud):
-  env, folder = gcloud
-  checks = f'case $1 in -c) exit 0 ;; esac; [ "$2 $3 $5" = "bert_jax.config $WANT {TRAIN[2]}" ]'
-  program(folder / 'python', checks)
-  (folder / 'type').write_text(kind)
-  env |= {'PYTHON': str(folder / 'python'), 'WANT': f'--tpus={devices}'}
-  assert 'started' in tpu('run', *TRAIN, **env).stderr
-  out = tpu('run', *TRAIN, check=False, **env | {'WANT': '--tpus=1'})
-  assert out.returncode == 2 and 'started' not in out.stderr
-
-
 # {a command: what its refusal says}. TRAIN stands for a run.
 MISTAKES = {
   'tpu': 'is no verb; use create',
@@ -257,131 +239,6 @@ NO_PIP = ''.join(f'{i} pip\n' for i in range(WORKERS))
 MAY_RUN = 'worker 2,3 could not be asked to end, the others were; it may run: launch/tpu stop'
 MAY_BE = 'pod is {}, and may be billed; this ends it: launch/tpu delete pod --zone=z'
 SILENT = MAY_BE.format('in a state that gcloud does not tell')
-# {what happens: [(verb and options, files of the fake), (exit status, what is said, last line)]}
-FAILURES = {
-  'quota': [
-    (CREATE, {'state': 'none', 'refuses': ''}),
-    (3, 'error: v6e-8 was refused, for the reason above; try another zone', NOTHING),
-  ],
-  'preempted while queued': [
-    (CREATE, {'states': f'{QUEUED}PROVISIONING\nSUSPENDED\n'}),
-    (3, 'error: pod has ended as SUSPENDED; delete it, then try again', GONE),
-  ],
-  'deleted elsewhere': [
-    (CREATE, {'states': f'{QUEUED}none\n'}),
-    (3, 'error: the request for pod is gone: somebody has deleted it', NOTHING),
-  ],
-  'no network': [
-    (CREATE, {'states': QUEUED + 'silent\n' * 5}),
-    (3, 'error: gcloud does not answer, for the reason above', SILENT),
-  ],
-  'never an answer': [
-    (CREATE, {'state': 'silent\n'}),
-    (3, 'is there a login (gcloud auth login), a permission', SILENT),
-  ],
-  'no network for a while': [
-    (CREATE, {'states': HICCUPS}),
-    (0, 'waiting for v6e-8: gcloud does not answer', BILLED),
-  ],
-  'another type': [
-    (CREATE, {'state': 'ACTIVE\tv6e-16\n'}),
-    (2, 'error: pod is there or asked for as v6e-16, not v6e-8: delete it first', BILLED),
-  ],
-  'another type, while queued': [
-    (CREATE, {'state': 'PROVISIONING\tv6e-16\n'}),
-    (2, 'error: pod is there or asked for as v6e-16', QUEUED_AS),
-  ],
-  'the same type': [(CREATE, {'state': 'ACTIVE\tv6e-8\n'}), (0, '', BILLED)],
-  'a state that is neither queued nor there': [
-    (['status'], {'vm': 'STOPPED\tv6e-8\n', 'state': 'none'}),
-    (3, 'error: pod cannot be used: see above', MAY_BE.format('STOPPED')),
-  ],
-  'taken away just now': [
-    (['status'], {'state': 'SUSPENDING\n'}),
-    (3, 'error: pod cannot be used: see above', MAY_BE.format('SUSPENDING')),
-  ],
-  'a deletion that goes on': [
-    (CREATE, {'state': 'DELETING\n'}),
-    (3, 'error: pod has ended as DELETING; delete it', MAY_BE.format('DELETING')),
-  ],
-  'a worker without a log': [
-    (['logs', '--worker', '3'], {'broken': '3 tail\n'}),
-    (3, 'error: worker 3 does not answer, or has no log yet; pod has 0 to 4', BILLED),
-  ],
-  'a worker without the code': [
-    (['setup'], {'broken': '4 scp\n2 scp\n'}),
-    (3, 'error: the code was not copied to worker 2,4 of 5, for the reason above', BILLED),
-  ],
-  'a worker without pip': [
-    (['setup'], {'broken': '3 pip\n'}),
-    (3, 'error: the installation has failed on worker 3 of 5, for the reason above', BILLED),
-  ],
-  'preempted in setup': [
-    (['setup'], {'broken': NO_PIP, 'states': 'SUSPENDED\n'}),
-    (3, 'error: the installation has failed on worker 0,1,2,3,4 of 5', GONE),
-  ],
-  'a worker that does not start': [
-    (RUN, {'broken': '2 nohup\n'}),
-    (3, 'error: the run did not start on worker 2 of 5, for the reason above; the oth', BILLED),
-  ],
-  'a worker that is lost as the run starts': [
-    (RUN, {'broken': '2 nohup\n2 pkill\n3 pkill\n'}),
-    (3, MAY_RUN, BILLED),
-  ],
-  'a run that starts': [
-    (RUN, {}),
-    (0, 'started; launch/tpu status pod --zone=z says whether it goes on', BILLED),
-  ],
-  'a worker where a run is going': [
-    (RUN, {'broken': '4 pgrep\n'}),
-    (3, 'error: nothing was started: worker 4 of 5 is not ready', BILLED),
-  ],
-  'a worker that is silent': [
-    (['status'], {'broken': '0 pgrep\n'}),
-    (3, 'error: worker 0 of 5 does not answer, or has no code yet\n', BILLED),
-  ],
-  'a worker that cannot be asked to end': [
-    (['stop'], {'broken': '3 pkill\n'}),
-    (3, 'error: worker 3 of 5 does not answer\n', BILLED),
-  ],
-  'a deletion that fails': [
-    (['delete'], {'stuck': ''}),
-    (3, 'error: pod was not deleted, for the reason above', BILLED),
-  ],
-  'a deletion of nothing': [
-    (['delete'], {'state': 'none'}),
-    (2, 'error: nothing was deleted; are', NOTHING),
-  ],
-  'a deletion': [(['delete'], {}), (0, 'queued-resources delete pod-request', NOTHING)],
-  'a deletion without a request': [
-    (['delete'], {'vm': 'READY\n', 'state': 'none'}),
-    (0, 'tpu-vm delete pod', NOTHING),
-  ],
-}
-
-
-@pytest.mark.parametrize('failure', FAILURES)
-def test_each_ending_says_what_is_billed_and_which_worker_failed(failure, gcloud):
-  env, folder = gcloud
-  ((verb, *options), files), (status, said, last) = FAILURES[failure]
-  for name, text in files.items():
-    (folder / name).write_text(text)
-  out = tpu(verb, '--zone', 'z', *options, check=False, **env)
-  assert out.returncode == status and said in out.stderr
-  assert out.stderr.splitlines()[-1] == last
-  assert out.stderr.count('error: ') == (status != 0)
-  # What it says to type is taken as it stands.
-  for line in re.findall(r'launch/tpu [a-z]+ pod(?: --[a-z]+[ =][^\s,;]+)+', out.stderr):
-    launch(*shlex.split(line), '--dry-run', **env)  # or it fails
-
-
-def test_workers_are_shown_in_their_order(gcloud):
-  env, folder = gcloud
-  (folder / 'ended').write_text('ended with exit status 0\nas said\n')
-  late = 'case "$*" in *--worker=[12]\ *) sleep 0.3 ;; esac\n'
-  program(folder / 'bin' / 'gcloud', late + GCLOUD.replace(f'\\t{WORKERS}\\t', '\\t12\\t'))
-  said = tpu('status', '--zone', 'z', **env).stdout.splitlines()
-  assert said == [f'[{i}] {x}' for i in range(12) for x in ('ended with exit status 0', 'as said')]
 
 
 def test_a_run_that_does_not_start_everywhere_is_ended_and_one_that_is_going_is_not(gcloud):
@@ -396,166 +253,6 @@ def test_a_run_that_does_not_start_everywhere_is_ended_and_one_that_is_going_is_
   assert 'nohup' not in (calls := (folder / 'calls').read_text()) and 'pkill' not in calls
   assert 'error: nothing was copied: worker 2 of 5' in tpu('setup', check=False, **env).stderr
   assert ' scp ' not in (folder / 'calls').read_text()
-
-
-def test_ctrl_c_while_it_waits_says_that_the_request_stays(gcloud):
-  env, folder = gcloud
-  (folder / 'state').write_text('none\n')
-  process = subprocess.Popen(
-    ['bash', 'launch/tpu', 'create', 'pod', '--spot', *TYPE],
-    env=os.environ | env | {'POLL_SECONDS': '60'},
-    stderr=subprocess.PIPE,
-    text=True,
-    start_new_session=True,
-  )
-  requested = re.compile(r'\d\d:\d\d:\d\d  waiting for v6e-8: requested')
-  assert any(map(requested.match, process.stderr))
-  os.killpg(process.pid, signal.SIGINT)
-  _, said = process.communicate(timeout=20)
-  assert process.returncode == 130 and said.splitlines()[-1] == (
-    'the request for pod is queued, and billed once the TPU is there; launch/tpu create pod '
-    '--zone=z --type v6e-8 --spot waits on, launch/tpu delete pod --zone=z ends it'
-  )
-
-
-def interrupted(env, mark, verb, *words, stdout=None):
-  """(the status, the lines of errors) of launch/tpu, with Ctrl-C as soon as the file `mark` is
-  there."""
-  command = ['bash', 'launch/tpu', verb, 'pod', '--zone', 'z', *words]
-  process = subprocess.Popen(
-    command,
-    env=os.environ | env,
-    stdout=stdout,
-    stderr=subprocess.PIPE,
-    text=True,
-    start_new_session=True,
-  )
-  while not mark.exists():
-    time.sleep(0.05)
-  os.killpg(process.pid, signal.SIGINT)
-  code = process.wait(20)
-  with contextlib.suppress(ProcessLookupError):
-    os.killpg(process.pid, signal.SIGTERM)  # what gcloud has begun
-  return code, process.stderr.read().splitlines()
-
-
-def test_ctrl_c_while_it_asks_says_that_the_request_may_arrive(gcloud):
-  env, folder = gcloud
-  (folder / 'state').write_text('none\n')
-  (folder / 'hangs').write_text('queued-resources create')
-  code, said = interrupted(env, folder / 'pids', 'create', *TYPE)
-  assert code == 130 and said[-1] == (
-    'the request for pod may still arrive, and is billed once the TPU is there; this ends it: '
-    'launch/tpu delete pod --zone=z'
-  )
-
-
-# {a word of the command that hangs: (verb and arguments, what Ctrl-C then says)}
-HANGING = {
-  'scp': (['setup'], ''),
-  'nohup': (['run', *TRAIN], 'some workers may have started: launch/tpu stop pod --zone=z'),
-  'run.exit ]': (['status'], ''),
-  'pkill': (['stop'], ''),
-}
-
-
-def test_ctrl_c_shows_the_workers_that_have_answered(gcloud):
-  env, folder = gcloud
-  (folder / 'ended').write_text('running\n')
-  hangs = 'case "$*" in *--worker=2\\ *pgrep*) sleep 0.5; touch "$FAKE/mark"; sleep 60 ;; esac\n'
-  program(folder / 'bin' / 'gcloud', hangs + GCLOUD)
-  with open(folder / 'out', 'w') as file:
-    code, said = interrupted(env, folder / 'mark', 'status', stdout=file)
-  assert code == 130 and said[-1] == BILLED
-  assert (folder / 'out').read_text().splitlines() == [f'[{i}] running' for i in (0, 1, 3, 4)]
-
-
-def alive(pid):
-  status = Path(f'/proc/{pid}/status')
-  return status.exists() and 'State:\tZ' not in status.read_text()
-
-
-@pytest.mark.parametrize('word', HANGING)
-def test_ctrl_c_ends_what_it_has_begun_on_the_workers(word, gcloud):
-  """In a terminal of its own. The file that is being copied stays until its copies have ended."""
-  env, folder = gcloud
-  (folder / 'hangs').write_text(word)
-  arguments, says = HANGING[word]
-  keys, terminal = os.openpty()
-  process = subprocess.Popen(
-    ['bash', 'launch/tpu', arguments[0], 'pod', *arguments[1:]],
-    env=os.environ | env,
-    stdin=terminal,
-    stderr=subprocess.PIPE,
-    text=True,
-    start_new_session=True,
-    preexec_fn=lambda: fcntl.ioctl(terminal, termios.TIOCSCTTY, 0),
-  )
-  pids = folder / 'pids'
-  while not pids.exists() or pids.read_text().count('\n') < WORKERS:
-    time.sleep(0.05)
-  os.write(keys, b'\x03')
-  _, said = process.communicate(timeout=20)
-  os.close(keys)
-  os.close(terminal)
-  assert process.returncode == 130 and said.splitlines()[-1] == BILLED
-  assert says in said and ('may have started' in said) == bool(says) and 'Terminated' not in said
-  assert not [x for x in pids.read_text().split() if alive(x)]
-  assert word != 'scp' or (folder / 'kept').read_text().count('kept') == WORKERS
-
-
-def test_ctrl_c_while_the_config_is_checked_says_what_is_billed(gcloud):
-  env, folder = gcloud
-  program(folder / 'python', '[ $1 = -c ] || { touch $FAKE/checks; sleep 60; }')
-  env |= {'PYTHON': str(folder / 'python')}
-  code, said = interrupted(env, folder / 'checks', 'run', *TRAIN)
-  assert code == 130 and said[-1] == BILLED
-
-
-def test_it_says_where_it_has_looked(gcloud):
-  env, folder = gcloud
-  (folder / 'state').write_text('none\n')
-  (folder / 'defaults').write_text('far,away\n')
-  out = tpu('status', check=False, **env)
-  assert 'no request for one in zone far of project away: nothing' in out.stderr.splitlines()[-1]
-  assert '--zone=far --project=away' in (folder / 'calls').read_text()
-  (folder / 'defaults').write_text(',away\n')
-  (folder / 'calls').unlink()
-  out = tpu('create', *TYPE, check=False, **env)
-  assert out.returncode == 2 and out.stderr.startswith('error: in which zone? Say --zone Z')
-  assert 'tpus' not in (folder / 'calls').read_text()
-
-
-def test_a_gcloud_that_hangs_does_not_keep_the_last_word(gcloud):
-  env, folder = gcloud
-  real = shutil.which('timeout')
-  program(folder / 'bin' / 'timeout', f'[ $1 = 30 ] && exec {real} 0.2 "${{@:2}}"')
-  (folder / 'hangs').write_text('describe pod-request')
-  out = tpu('status', '--zone', 'z', check=False, **env)
-  assert out.returncode == 0 and out.stderr.splitlines()[-1] == SILENT
-
-
-def test_setup_copies_what_git_tracks_and_says_how_much(gcloud, tmp_path):
-  env, folder = gcloud
-  root = tmp_path / 'checkout'
-  for name in ('launch/tpu', 'kept.py', 'deleted.py', 'large.bin', '.gitignore'):
-    (root / name).parent.mkdir(parents=True, exist_ok=True)
-    (root / name).write_text('W\n')
-  shutil.copy('launch/tpu', root / 'launch')
-  git = lambda *words: subprocess.run(['git', '-C', root, *words], check=True, capture_output=True)
-  git('init')
-  git('add', 'launch', 'kept.py', 'deleted.py', '.gitignore')
-  git('-c', 'user.name=A', '-c', 'user.email=a@b', 'commit', '-m', 'A')
-  (root / 'deleted.py').unlink()
-  out = launch(str(root / 'launch/tpu'), 'setup', 'pod', **env)
-  assert re.search(r'copying 4 files, \d+ kB; 1 that git does not track stay here', out.stderr)
-  assert f'installed on all {WORKERS} workers; now launch/tpu run pod' in out.stderr
-  with tarfile.open(folder / 'code.tgz') as archive:
-    assert set(archive.getnames()) == {'launch/tpu', 'kept.py', '.gitignore'}
-  assert (folder / 'calls').read_text().count('scp') == WORKERS
-  shutil.rmtree(root / '.git')
-  out = launch(str(root / 'launch/tpu'), 'setup', 'pod', check=False, **env)
-  assert out.returncode == 2 and 'is no git checkout' in out.stderr and BILLED[:20] in out.stderr
 
 
 def sent(folder, what):
@@ -583,74 +280,6 @@ def test_the_line_arrives_on_the_workers_as_it_was_typed(gcloud, tmp_path):
   assert arguments == ['-m', 'bert_jax.train', '--distributed', *TRAIN[1:]]
 
 
-def test_the_run_is_found_and_not_the_shell_that_asks(gcloud, tmp_path):
-  """What the worker is asked is run here, beside a process that is named as a run is."""
-  env, folder = gcloud
-  for verb, *arguments in (['status'], ['stop'], ['run', *TRAIN]):
-    tpu(verb, *arguments, **env)
-  ask, stop, ready = (sent(folder, word) for word in ('run.exit ]', 'pkill', 'setup first'))
-  home = tmp_path / 'home'
-  python = home / 'bert_jax' / '.venv' / 'bin' / 'python'
-  python.parent.mkdir(parents=True)
-
-  def worker(command, code=0):
-    out = subprocess.run(['bash', '-c', command], cwd=home, capture_output=True, text=True)
-    assert out.returncode == code, out.stderr
-    return out.stdout.strip()
-
-  assert worker(ask) == 'no run is going, and none has ended by itself'
-  assert worker(stop) == 'no run is going' and worker(ready, 1) == 'error: setup first'
-  python.symlink_to(sys.executable)
-  assert worker(ready, 1) == 'error: setup first'  # it has failed midway
-  (home / 'bert_jax' / '.venv' / 'installed').touch()
-  assert not worker(ready)
-  (home / 'bert_jax.tgz').touch()  # copied anew, and not installed
-  os.utime(home / 'bert_jax.tgz', (time.time() + 9,) * 2)
-  assert worker(ready, 1) == 'error: setup first'
-  os.utime(home / 'bert_jax.tgz', (time.time() - 9,) * 2)
-  (home / 'bert_jax' / 'bert_jax').mkdir()
-  (home / 'bert_jax' / 'bert_jax' / 'train.py').write_text('import time; time.sleep(60)')
-  (home / 'bert_jax' / 'run.log').touch()
-  os.utime(home / 'bert_jax' / 'run.log', (time.time() - 700,) * 2)  # it hangs
-  words, env = ['.venv/bin/python', '-m', 'bert_jax.train'], {'PATH': os.environ['PATH']}
-  run = subprocess.Popen(words, cwd=home / 'bert_jax', env=env)
-  try:
-    assert worker(ready, 1) == 'error: a run is going, stop it first'
-    assert re.fullmatch('running, silent for 7[0-9][0-9] seconds', worker(ask))
-    assert worker(stop) == 'asked to save and end'
-    assert run.wait(timeout=20) == -15
-  finally:
-    run.kill()
-  (home / 'bert_jax' / 'run.exit').write_text('130\n')
-  assert worker(ask) == 'ended with exit status 130'
-
-
-def test_packages_arrive_as_words(gcloud, tmp_path):
-  """What ssh would run is run here: `>=` is no redirection, and a second package is a word too."""
-  env, folder = gcloud
-  tpu('setup', '--extra', 'jieba>=0.42 pkg[all]', **env)
-  home = tmp_path / 'home'
-  for name in ('bert_jax/.venv/bin/python', 'python3'):
-    program(home / name, 'for x; do echo "$x"; done > "$HOME/words"')
-  shutil.copy(folder / 'code.tgz', home / 'bert_jax.tgz')
-  env = os.environ | {'HOME': str(home), 'PATH': f'{home}:{os.environ["PATH"]}'}
-  install = ['bash', '-c', sent(folder, 'pip install')]
-  subprocess.run(install, cwd=home, check=True, env=env)
-  words = (home / 'words').read_text().splitlines()
-  assert words[-4:] == ['jax[tpu]', 'gcsfs>=2024.12', 'jieba>=0.42', 'pkg[all]']
-  assert not list(home.rglob('*0.42*'))
-  (mark := home / 'bert_jax/.venv/installed').unlink()  # it was made
-  program(home / 'bert_jax/.venv/bin/python', 'exit 1')
-  assert subprocess.run(install, cwd=home, env=env).returncode and not mark.exists()
-
-
-def test_connections_of_gloo_are_left_out_of_the_lines(tmp_path):
-  said = 'is connected to 1 peer ranks. Expected number of connected peer ranks is : 1'
-  program(tmp_path / 'python', f"printf '[Gloo] Rank 0 {said}\\n1 {said}\\nstep 1\\n'")
-  out = launch('launch/local', '--processes', '1', '--', PYTHON=str(tmp_path / 'python'))
-  assert out.stdout == 'step 1\n'
-
-
 def test_a_process_that_is_killed_is_named(tmp_path):
   """The status is of the first that has failed; 130, of a run that was stopped, is no signal."""
   ends = (
@@ -661,35 +290,6 @@ def test_a_process_that_is_killed_is_named(tmp_path):
     sizes, env = ['--processes', '2', '--'], {'PYTHON': str(tmp_path / 'python'), 'CODE': str(code)}
     out = launch('launch/local', *sizes, check=False, **env)
     assert (out.returncode, out.stderr) == (status, 'process 1 of 2 was ended by SIGKILL\n')
-
-
-def test_errors_of_the_filters_are_seen_and_an_unknown_status_is_no_signal(tmp_path):
-  program(tmp_path / 'python', 'exit $CODE')
-  words, env = ['launch/local', '--processes', '1', '--'], {'PYTHON': str(tmp_path / 'python')}
-  out = launch(*words, check=False, CODE='255', **env)
-  assert (out.returncode, out.stderr) == (255, '')
-  program(tmp_path / 'sed', 'echo "sed: broken" >&2')
-  path = f'{tmp_path}:{os.environ["PATH"]}'
-  out = launch(*words, check=False, CODE='0', PATH=path, **env)
-  assert out.stderr.splitlines() == ['sed: broken'] * 2
-
-
-@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGHUP])
-def test_a_stop_that_was_asked_for_is_no_signal_to_name(number, tmp_path):
-  program(tmp_path / 'python', f'[ "$1" != -c ] || exit 0; touch {tmp_path}/up; exec sleep 60')
-  process = subprocess.Popen(
-    ['bash', 'launch/local', '--'],
-    env=os.environ | {'PYTHON': str(tmp_path / 'python')},
-    stderr=subprocess.PIPE,
-    text=True,
-    preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # as not under nohup
-  )
-  while not (tmp_path / 'up').exists():
-    time.sleep(0.05)
-  time.sleep(0.3)  # until both have begun
-  process.send_signal(number)
-  _, said = process.communicate(timeout=20)
-  assert (process.returncode, said) == (143, '')
 
 
 def attempt(folder, script, *flags, **env):
@@ -726,21 +326,6 @@ def test_crashes_are_remembered_from_one_machine_to_the_next(tmp_path):
   for code in ('0', '2', '130'):  # no crash leaves none, however often
     codes = [attempt(tmp_path / code, f'exit {code}', ATTEMPTS='2').returncode for _ in range(4)]
     assert codes == [int(code)] * 4 and not (tmp_path / code / 'crashes').exists()
-
-
-def test_tries_that_are_killed_with_their_engine_count_until_the_run_comes_further(tmp_path):
-  """SkyPilot kills the first host as soon as another one has ended; it can write nothing then."""
-  killed = 'kill -9 $PPID'
-  codes = [attempt(tmp_path / 'w', killed, ATTEMPTS='3').returncode for _ in range(3)]
-  out = attempt(tmp_path / 'w', killed, ATTEMPTS='3')
-  assert codes == [-9] * 3 and out.returncode == 2
-  assert 'crashed 3 times at step 0, at last with status killed' in out.stderr
-  further = f'mkdir -p "$2/checkpoints/$((n * 7))"; {killed}'
-  outs = [attempt(tmp_path / 'v', further, ATTEMPTS='2') for _ in range(4)]
-  assert [x.returncode for x in outs] == [-9] * 4 and not any('waiting' in x.stderr for x in outs)
-  out = attempt(tmp_path / 'v', killed, ATTEMPTS='2')
-  out = attempt(tmp_path / 'v', 'exit 0', ATTEMPTS='2')
-  assert out.returncode == 0 and 'ended early at step 28, 1 in a row' in out.stderr
 
 
 def test_crashes_in_a_bucket_are_counted_there(tmp_path):
@@ -816,18 +401,6 @@ def test_slurm_script(tmp_path):
   said = out.stdout.splitlines()
   assert said[0] == '--cpus-per-task=8'
   assert said[2:] == ['-m', 'bert_jax.train', *TRAIN[1:], 'scontrol requeue 7']
-
-
-def test_a_relative_python_is_one_of_the_folder_that_a_script_is_started_in(gcloud):
-  """Not of the root of the repository, where they go."""
-  env, folder = gcloud
-  env = os.environ | env | {'PYTHON': './own', 'VENV': str(folder / 'venv')}
-  program(folder / 'own', 'case "$*" in *venv*) mkdir -p "$FAKE/venv/bin" ;; esac; echo by-zq >&2')
-  calls = {'slurm': ['--dry-run'], 'tpu': ['run', 'pod', '--zone', 'z'], 'venv': ['none']}
-  for script, words in calls.items():
-    words = ['bash', ROOT / 'launch' / script, *words, *TRAIN * (script != 'venv')]
-    out = subprocess.run(words, env=env, cwd=folder, capture_output=True, text=True, timeout=60)
-    assert 'by-zq' in out.stderr.splitlines() or f'{folder}/./own' in out.stdout, script
 
 
 def test_an_environment_imports_bert_jax_from_any_folder(tmp_path):

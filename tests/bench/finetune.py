@@ -1,15 +1,16 @@
 """Measures fine-tuning on SST-2 beside Hugging Face's Trainer; see bench/__main__.py."""
 
+import json
 import statistics
 import tempfile
 import time
+from pathlib import Path
 
 import numpy as np
 from bench import peers
-from bench.data import training_lines
 
 from bert_jax import config as config_lib
-from bert_jax import tokenizers
+from bert_jax import tokenizers, train
 from bert_jax.convert import from_huggingface
 from bert_jax.tasks import TASKS
 
@@ -76,3 +77,11 @@ def _their_examples_per_s(config, source, batch_size, steps, by_length=False):
     trainer.remove_callback(transformers.PrinterCallback)  # it prints to stdout, as results do
     trainer.train()
   return batch_size / statistics.mean(np.diff(times)[steps // 4 :])
+
+
+def training_lines(config):
+  """The lines of the metrics of a training, but for the first, which warms up."""
+  with tempfile.TemporaryDirectory() as folder:
+    train.train(config, folder)
+    lines = [json.loads(x) for x in (Path(folder) / 'metrics.jsonl').read_text().splitlines()]
+  return [line for line in lines if line['split'] == 'train'][1:]

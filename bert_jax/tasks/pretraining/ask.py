@@ -153,7 +153,7 @@ class TokenScores(Examples):
   ):
     self.records, self.causal = records, model.config.model.causal
     cut = [ids[: model.limit - 2] for ids in texts]
-    number = sum(len(ids) < len(whole) for ids, whole in zip(cut, texts))
+    number = sum(len(ids) > model.limit - 2 for ids in texts)
     if number:
       problems.counts[f'texts cut (longer than {model.limit} tokens)'] += number
     sizes, options = [len(ids) for ids in cut], {}

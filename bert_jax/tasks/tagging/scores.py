@@ -69,12 +69,17 @@ def entities(gold: Tags, predicted: Tags) -> tuple[Counts, dict[str, Counts]]:
   """Counts entities: (of all types, {type: of it})."""
   from seqeval.metrics.sequence_labeling import get_entities  # slow to import
 
-  golds = set(get_entities([as_bioes(tags) for tags in gold]))
-  guesses = set(get_entities([as_bioes(tags) for tags in predicted]))
-  counts = [Counter(kind for kind, *_ in side) for side in (golds & guesses, guesses, golds)]
-  types = sorted(counts[1] | counts[2])
-  total = tuple(count.total() for count in counts)
-  return total, {kind: tuple(count[kind] for count in counts) for kind in types}
+  golds = set(get_entities(list(map(as_bioes, gold))))
+  guesses = set(get_entities(list(map(as_bioes, predicted))))
+  right, given, there = map(_by_type, (golds & guesses, guesses, golds))
+  types: dict[str, Counts] = {}
+  for kind in sorted(given | there):
+    types[kind] = right[kind], given[kind], there[kind]
+  return (right.total(), given.total(), there.total()), types
+
+
+def _by_type(entities):
+  return Counter(kind for kind, _, _ in entities)
 
 
 def table(gold: Tags, predicted: Tags, chunks: bool) -> str:
@@ -88,7 +93,7 @@ def table(gold: Tags, predicted: Tags, chunks: bool) -> str:
 
   if not any(tag != 'O' for tag in itertools.chain(*gold, *predicted)):
     return 'no entities\n'
-  golds, guesses = [as_bioes(tags) for tags in gold], [as_bioes(tags) for tags in predicted]
+  golds, guesses = list(map(as_bioes, gold)), list(map(as_bioes, predicted))
   return str(of_entities(golds, guesses, digits=4, zero_division=0))
 
 

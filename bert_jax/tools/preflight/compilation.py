@@ -1,4 +1,4 @@
-"""Compiles a program for chips that are not there, shows progress, and caches the result.
+"""Compiles a program for chips that are not there, and keeps the result.
 
 The cache is $XDG_CACHE_HOME/bert_jax/preflight (or ~/.cache/...); the key is a hash of the lowered
 program, the chips and the versions of jax and libtpu. The folder may be removed.
@@ -46,14 +46,14 @@ def compiled(lowered: Lowered, devices: Devices, what: str, options: Options = N
   """Compiles a program with the `options` it was lowered with. what: in words, 'a product for'."""
   name = f'{what} {len(devices)} {devices[0].device_kind}'
   path = folder() / f'{key(lowered, devices, options)}.json.gz'
-  if kept := load(path):
+  kept = load(path)
+  if kept:
     return kept
   started = time.perf_counter()
   print(f'compiling {name}', file=sys.stderr)
-  waited = lambda: f'  still compiling after {time.perf_counter() - started:.0f} s\n'
-  with os.fdopen(os.dup(2), 'w', 1) as terminal, quiet() as stderr:
+  with quiet() as stderr:
     try:
-      (made,) = aside(lambda x: x.compile(), [lowered], lambda: terminal.write(waited()))
+      (made,) = aside(lambda x: x.compile(), [lowered])
       memory = made.memory_analysis()
       sizes = {name: getattr(memory, f'{name}_size_in_bytes') for name in SIZES}
       text, used, limit = made.as_text() or '', 0, 0
@@ -116,7 +116,8 @@ def too_large(error: Exception) -> tuple[int, int]:
   """Parses the error if a program does not fit: (bytes used, bytes of HBM); else InputError."""
   size = r'([\d.]+[BKMGT])'
   patterns = rf'Used {size}\w* of {size}\w* hbm', rf'\({size}\w*\) exceeds available HBM \({size}'
-  match = next((m for p in patterns if (m := re.search(p, str(error)))), None)
+  matches = [re.search(pattern, str(error)) for pattern in patterns]
+  match = matches[0] or matches[1]
   if not match:
     reason, fix = first_line(error), 'change the config'
     if 'vmem' in reason:  # as of BERT-base with 128 rows of 128 tokens on each v4

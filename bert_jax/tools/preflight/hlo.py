@@ -5,6 +5,7 @@ cost model and not from a clock.
 """
 
 import collections
+import itertools
 import math
 import re
 from collections.abc import Iterator
@@ -93,11 +94,13 @@ class Program:
     self.computations: dict[str, list[Instruction]] = {}
     self.entry, current = '', None
     for line in text.splitlines():
-      if match := _COMPUTATION.match(line):
-        current = self.computations.setdefault(match[2], [])
-        self.entry = match[2] if match[1] else self.entry
-      elif current is not None and (match := _INSTRUCTION.match(line)):
-        current.append(Instruction(*match.groups()))
+      begins, instruction = _COMPUTATION.match(line), _INSTRUCTION.match(line)
+      if begins:
+        current = self.computations.setdefault(begins[2], [])
+        if begins[1]:
+          self.entry = begins[2]
+      elif current is not None and instruction:
+        current.append(Instruction(*instruction.groups()))
 
   def scheduled(self, name: str = '', times: int = 1) -> Iterator[tuple[Instruction, int]]:
     """Yields (instruction, how often it runs) for all that is scheduled, in loops and calls too."""
@@ -110,7 +113,8 @@ class Program:
   def trips(self, instruction: Instruction) -> int:
     """How often the computation that an instruction calls runs: once but for loops, 0 if unknown. A
     loop has its count, or a condition that compares a counter from 0 with its only constant."""
-    if match := re.search(r'"known_trip_count":\{"n":"(\d+)"', instruction.rest):
+    match = re.search(r'"known_trip_count":\{"n":"(\d+)"', instruction.rest)
+    if match:
       return int(match[1])
     if instruction.opcode != 'while':
       return 1
@@ -125,9 +129,17 @@ class Program:
 
   def choices(self) -> list[str]:
     """Names of the conditionals with cycles in several branches, which are all counted."""
-    costs = lambda name: any(i.cycles for i, _ in self.scheduled(name))
-    conditionals = (i for x in self.computations.values() for i in x if i.opcode == 'conditional')
-    return [i.name for i in conditionals if sum(map(costs, i.called)) > 1]
+    names = []
+    for instruction in itertools.chain(*self.computations.values()):
+      if instruction.opcode == 'conditional':
+        costly = [name for name in instruction.called if self._costs(name)]
+        if len(costly) > 1:
+          names.append(instruction.name)
+    return names
+
+  def _costs(self, name: str) -> bool:
+    """Whether a computation has cycles."""
+    return any(instruction.cycles for instruction, _ in self.scheduled(name))
 
   def cycles(self) -> dict[str, int]:
     """The estimated cycles of each component of the model, {component: cycles}, most first."""

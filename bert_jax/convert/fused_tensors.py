@@ -43,12 +43,20 @@ def _with_pairs(x, place, shape):
 
 def joined(flat: Mapping[str, np.ndarray], places: Mapping[str, Place]) -> dict[str, np.ndarray]:
   """{name in a file: tensor} of parameters {our path: array}, in the layout of their places."""
-  parts, axes = {}, {places[path].name: places[path].axis for path in flat}
+  parts: dict[str, dict[int, np.ndarray]] = {}
+  axes = {places[path].name: places[path].axis for path in flat}
   for path, x in flat.items():  # parts: {name: {number of a part: its numbers}}
     place = places[path]
-    part = x.T if place.turned else x[None] if place.is_row else x
+    part = x
+    if place.turned:
+      part = x.T
+    elif place.is_row:
+      part = x[None]
     if place.side_by_side:
       part = _with_pairs(part, place, (2, -1))
     parts.setdefault(place.name, {})[place.part[0]] = part
-  whole = lambda part, axis: np.concatenate([part[i] for i in sorted(part)], axis)
-  return {k: whole(part, axes[k]) if len(part) > 1 else part[0] for k, part in parts.items()}
+  out = {}
+  for name, part in parts.items():
+    in_order = [part[i] for i in sorted(part)]
+    out[name] = np.concatenate(in_order, axes[name]) if len(part) > 1 else part[0]
+  return out

@@ -13,8 +13,15 @@ from bert_jax.convert.families import record
 from bert_jax.convert.families.record import Place, ReleasedFamily
 from bert_jax.errors import InputError, quoted
 
-FIELDS = dict(V='vocab_size', P='max_position_embeddings', T='type_vocab_size')
-FIELDS |= dict(D='hidden_size', F='intermediate_size', E='embedding_size', H='num_attention_heads')
+FIELDS = {
+  'V': 'vocab_size',
+  'P': 'max_position_embeddings',
+  'T': 'type_vocab_size',
+  'D': 'hidden_size',
+  'F': 'intermediate_size',
+  'E': 'embedding_size',
+  'H': 'num_attention_heads',
+}
 # {our module: (its kind, its shape in the letters of FIELDS)}. A dense layer is [in, out], C is the
 # number of labels, R of relative distances, Q the width of all queries, G of all keys, J of the
 # projection, # the number of a layer.
@@ -72,23 +79,33 @@ OPTIONAL = (
 
 def table(family: ReleasedFamily, model: Mapping[str, Any]) -> dict[str, Place]:
   """{path: Place} for all parameters, heads too, that a model of a family can have."""
-  out, modules = {}, family.modules
+  modules = dict(family.modules)
   if model['feed_forward'] == 'glu':
-    modules = {**modules, **family.gated}
+    modules |= family.gated
+  out = {}
   for ours, theirs in modules.items():
     kind, letters = MODULES[ours]
-    together = [x for x in modules if modules[x] == theirs and MODULES[x][0] == kind]
-    part = together.index(ours), len(together)
-    turns = family.side_by_side and ours.endswith(('attention/query', 'attention/key'))
-    pairs = model['num_attention_heads'] if turns else 0
+    # Several modules of ours may be one of theirs.
+    together = [x for x, name in modules.items() if name == theirs and MODULES[x][0] == kind]
+    pairs = 0
+    if family.side_by_side and ours.endswith(('attention/query', 'attention/key')):
+      pairs = model['num_attention_heads']
     for leaf, ending in family.endings[kind].items():
-      turned = leaf == 'kernel' and family.turned
       for path, number in _paths(ours, leaf, model):
-        name = (theirs + ending).replace('#', number)
-        out[path] = Place(name, turned, _letters(leaf, letters), part, side_by_side=pairs)
+        out[path] = Place(
+          (theirs + ending).replace('#', number),
+          turned=leaf == 'kernel' and family.turned,
+          shape=_letters(leaf, letters),
+          part=(together.index(ours), len(together)),
+          side_by_side=pairs,
+        )
   out |= {**family.places, **sentence_transformers.PLACES}
-  has = lambda path: all(has(model) for x, has in OPTIONAL if re.fullmatch(x, path))
-  return {path: place for path, place in out.items() if has(path)}
+  return {path: place for path, place in out.items() if _has(model, path)}
+
+
+def _has(model, path):
+  """Whether a model has such a parameter, by all rules of OPTIONAL that are about it."""
+  return all(rule(model) for pattern, rule in OPTIONAL if re.fullmatch(pattern, path))
 
 
 def shapes(model: Mapping[str, Any]) -> dict[str, str]:
@@ -147,16 +164,19 @@ _ADAPTER = re.compile(r'\.(lora_\w+|base_layer|modules_to_save)\.')
 
 def _wrapper(names, family):
   """What stands before all names of a model's tensors. InputError for two models, and adapters."""
-  if adapters := list(filter(_ADAPTER.search, names)):
-    fix = 'PEFT merges it by model.merge_and_unload().save_pretrained(OUT)'
-    raise InputError(f'{quoted(adapters[0])} is of an adapter (LoRA), which is not read; {fix}.')
+  adapters = [name for name in names if _ADAPTER.search(name)]
+  if adapters:
+    raise InputError(
+      f'{quoted(adapters[0])} is of an adapter (LoRA), which is not read; PEFT merges it by '
+      'model.merge_and_unload().save_pretrained(OUT).'
+    )
   (ending,) = family.endings['embed'].values()
   words = family.modules['encoder/embeddings/word_embeddings'] + ending
   words = re.compile(rf'(.*\.|){re.escape(words.removeprefix(family.prefix))}')
   found = {match[1].removesuffix(family.prefix) for match in map(words.fullmatch, names) if match}
   found = sorted(found)
   if len(found) > 1:
-    two = ' and '.join(quoted(wrapper + '..') for wrapper in found[:2])
+    two = f'{quoted(found[0] + "..")} and {quoted(found[1] + "..")}'
     raise InputError(f'the file holds the tensors of two models, {two}; save the one to be read.')
   return found[0] if found else ''
 

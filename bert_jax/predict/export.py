@@ -42,13 +42,23 @@ def write(model: Model, task: str, folder: str | Path) -> None:
   shapes = {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in weights.items()}
   any_size = jax_export.symbolic_shape('b, t', constraints=[f't <= {model.limit}'])
   rows = jax.ShapeDtypeStruct(any_size, jnp.int32)
-  run = lambda weights, *rows: forward(model, task, unflat(weights, params), *rows)
+
+  def run(weights, input_ids, token_type_ids, attention_mask):
+    tree = unflat(weights, params)
+    return forward(model, task, tree, input_ids, token_type_ids, attention_mask)
+
   function = jax.jit(layers.traced_in(model.config.model.dtype, run))
   exported = jax_export.export(function, platforms=PLATFORMS)(shapes, rows, rows, rows)
-  about = dict(task=task, outputs=OUTPUTS[task], max_length=model.limit, version=__version__)
-  about |= dict(labels=list(model.ask(task).labels), platforms=PLATFORMS)
+  about = {
+    'task': task,
+    'outputs': OUTPUTS[task],
+    'labels': list(model.ask(task).labels),
+    'max_length': model.limit,
+    'platforms': PLATFORMS,
+    'version': __version__,
+  }
   if 'embedding' in OUTPUTS[task]:
-    about |= dict(prompt=model.vector.read_as(''), lower_case=model.vector.lower)
+    about |= {'prompt': model.vector.read_as(''), 'lower_case': model.vector.lower}
   with writing(folder), lock.whole_folder(folder) as out:
     model.tokenizer.save(out)
     tokenizer, pad_id = model.tokenizer, model.tokenizer.pad_id

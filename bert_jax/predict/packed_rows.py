@@ -4,6 +4,7 @@ Several examples share a row, since attention does not cross them. The length of
 two and the number of rows in a batch a power of four, for at most TOKENS tokens.
 """
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,14 +25,21 @@ def outputs(
 ) -> dict[str, np.ndarray]:
   """Runs function(params, batch) over all rows of Examples: {name: [R, ...]} on the host; shorter
   rows end in zeros. alone: if not 0, each item has a row of so many tokens to itself."""
-  stacked = lambda rows: {name: np.stack([row[name] for row in rows]) for name in rows[0]}
-  made = [function(params, stacked(rows)) for rows in batches(examples, alone)]
+  made = []
+  for rows in batches(examples, alone):
+    batch = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+    made.append(function(params, batch))
   of_batches, out = jax.device_get(made), {}
   for name in of_batches[0] if of_batches else ():
     arrays = [outputs[name] for outputs in of_batches]
     shape = np.max([x.shape[1:] for x in arrays], axis=0)
-    missing = [[(0, 0), *((0, int(n)) for n in shape - x.shape[1:])] for x in arrays]
-    out[name] = np.concatenate([np.pad(x, widths) for x, widths in zip(arrays, missing)])
+    whole = np.zeros((sum(map(len, arrays)), *shape), arrays[0].dtype)
+    row = 0
+    for x in arrays:
+      inside = tuple(slice(n) for n in x.shape[1:])
+      whole[(slice(row, row + len(x)), *inside)] = x
+      row += len(x)
+    out[name] = whole
   return out
 
 
@@ -48,8 +56,11 @@ def batches(examples: Examples, alone: int = 0) -> Iterator[list[dict[str, np.nd
     most = max(map(len, items))  # examples of one item
     slots = max(room // PER_SLOT, power_of_two(most, 1))
     order, row_at = pack(lengths[numbers], room, 1 if alone else slots // most)
-    rows = [[items[numbers[i]] for i in order[a:b]] for a, b in zip(row_at, row_at[1:])]
-    sizes = [1, *(n for k in range(1, 16) if (n := 4**k) * room <= TOKENS)]
+    in_order = [items[numbers[i]] for i in order]
+    rows = [in_order[begin:end] for begin, end in itertools.pairwise(row_at)]
+    sizes = [1]
+    while 4 * sizes[-1] * room <= TOKENS:
+      sizes.append(4 * sizes[-1])
     while rows:
       # The next larger number of rows, if at least half of them are filled; else a smaller number.
       size = next((n for n in sizes if len(rows) <= n <= 2 * len(rows)), None)

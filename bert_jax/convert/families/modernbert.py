@@ -59,14 +59,17 @@ def _pattern(path, content):
   for name, said in (('global_attn_every_n_layers', every), ('local_attention', window)):
     if said < 1:
       raise InputError(f'{path} says {name} is {quoted(said)}; write a positive number.')
-  kinds = content.get('layer_types') or [SLIDING if i % every else FULL for i in range(count)]
-  is_global = [kind == FULL for kind in kinds]
-  periods = [0] if not any(is_global) else [every, *range(1, count + 1)]
-  fitting = [n for n in periods if is_global == [n > 0 and i % n == 0 for i in range(count)]]
-  if not fitting or not all(kind in (FULL, SLIDING) for kind in kinds):
-    pattern = 'our encoder has full_attention in every n-th layer from the first on'
-    raise record.other_model(path, 'layer_types', kinds, pattern)
-  return (0, 0) if fitting[0] == 1 else (window, fitting[0])
+  kinds = content.get('layer_types') or _kinds(count, every)
+  for n in (0, every, *range(1, count + 1)):
+    if kinds == _kinds(count, n):
+      return (0, 0) if n == 1 else (window, n)
+  pattern = 'our encoder has full_attention in every n-th layer from the first on'
+  raise record.other_model(path, 'layer_types', kinds, pattern)
+
+
+def _kinds(count, every):
+  """The kinds of layers where every n-th one is global; 0: none."""
+  return [FULL if every and i % every == 0 else SLIDING for i in range(count)]
 
 
 def _write(model):
@@ -74,12 +77,11 @@ def _write(model):
   theta, local = model['rotary_theta'], model['local_rotary_theta']
   # If no layer is global, n is more than the number of layers.
   count = model['num_hidden_layers']
-  is_global = [not window or (every > 0 and i % every == 0) for i in range(count)]
   return {
     'feed_forward_bias': model['feed_forward_bias'] == 'all',
     'local_attention': window or MODERNBERT.defaults['attention_window'],
     'global_attn_every_n_layers': (every if window else 1) or count + 1,
-    'layer_types': [FULL if x else SLIDING for x in is_global],
+    'layer_types': _kinds(count, every if window else 1),
     'rope_parameters': {FULL: record.rope(theta), SLIDING: record.rope(local or theta)},
     'mlp_dropout': model['hidden_dropout_prob'],
     'classifier_dropout': model['hidden_dropout_prob'],

@@ -203,10 +203,15 @@ class ReleasedFamily(NamedTuple):
   def named_as(self, architecture: str, names: Collection[str] = ()) -> 'ReleasedFamily':
     """The family with the module names of a class. names: of its tensors in a file, if it is read
     from one, by which a classifier is known even if no class is named."""
-    is_of = lambda x: architecture.endswith(x.ending)
-    has_mark = lambda x: any(name.endswith(x.mark) for name in names)
-    fitting = list(filter(has_mark if names else is_of, self.classifiers))
-    return self._replace(modules=max(fitting, key=is_of).modules) if fitting else self
+    fitting = []
+    for classifier in self.classifiers:
+      is_named = architecture.endswith(classifier.ending)
+      if any(name.endswith(classifier.mark) for name in names) if names else is_named:
+        fitting.append((is_named, classifier))
+    if not fitting:
+      return self
+    _, best = max(fitting, key=lambda named_and_classifier: named_and_classifier[0])
+    return self._replace(modules=best.modules)
 
   def key_of(self, field: str) -> str:
     """The key in config.json for a field of config.model."""
@@ -238,13 +243,19 @@ def theta_of(path: Path, content: Mapping[str, Any], usual: Any, kind: str = '')
   """The rotary theta of rope_parameters, for one kind of layers if they differ, or the usual one;
   InputError for another rotation."""
   ropes, older = (content.get(name) or {} for name in ('rope_parameters', 'rope_scaling'))
-  rope, of = (ropes.get(kind) or {}, f' of {kind}') if kind else (ropes, '')
+  rope, where = ropes, ''
+  if kind:
+    rope, where = ropes.get(kind) or {}, f' of {kind}'
   for said in rope, older:
-    if (scaling := said.get('rope_type', said.get('type', 'default'))) != 'default':
-      raise other_model(path, f'rope_type{of}', scaling, 'our encoder has default only')
-  theta = rope.get('rope_theta') or ('' if kind else content.get('rope_theta')) or usual
+    scaling = said.get('rope_type', said.get('type', 'default'))
+    if scaling != 'default':
+      raise other_model(path, f'rope_type{where}', scaling, 'our encoder has default only')
+  theta = rope.get('rope_theta')
+  if not theta and not kind:
+    theta = content.get('rope_theta')
+  theta = theta or usual
   if not isinstance(theta, int | float) or not theta > 1:
-    raise InputError(f'{path} says rope_theta {quoted(theta)}{of}; write a number above 1.')
+    raise InputError(f'{path} says rope_theta {quoted(theta)}{where}; write a number above 1.')
   return theta
 
 

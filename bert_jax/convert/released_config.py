@@ -6,6 +6,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
 from bert_jax.convert.from_huggingface import Weights
+from bert_jax.convert.parameter_names import part_of
 from bert_jax.errors import InputError, quoted
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.record import Released
@@ -20,13 +21,20 @@ def config_of(weights: Weights, tokenizer: Tokenizer | None = None, longest: int
   model = description.model
   config.model.update(model)
   config.tokenizer.do_lower_case = tokenizer is None or tokenizer.do_lower_case
-  config.data.seq_length = limit = min(longest or LONGEST, model['max_position_embeddings'])
+  limit = min(longest or LONGEST, model['max_position_embeddings'])
+  config.data.seq_length = limit
   if config.model.mixer == 'fourier':  # it mixes all tokens of a row
     config.data.examples_per_row = 1
-  parts = tuple(dict.fromkeys(path.partition('/')[0] for path in weights.flat))
-  head = description.problem, limit, description.family.pairs, description.begin
-  head += description.pooling, description.writing
-  released = Released(parts, lambda: _labels(weights), *head)
+  released = Released(
+    parts=tuple(dict.fromkeys(map(part_of, weights.flat))),
+    labels=lambda: _labels(weights),
+    problem=description.problem,
+    limit=limit,
+    pairs=description.family.pairs,
+    begin=description.begin,
+    pooling=description.pooling,
+    writing=description.writing,
+  )
   task = TASKS[weights.objective]
   if task.prior:
     config_lib.set_field(config, task.prior, ())  # the weights are in units
@@ -41,9 +49,13 @@ def _as_exported(config, weights, limit):
     return config
   fields = json.loads(config_lib.to_json(config))
   try:
-    saved = {f'{block}.{k}': v for block in task.blocks for k, v in ours.get(block, {}).items()}
-    # An export that lacks a field is older than it; a bare encoder's export records no task.
-    for name, value in (config_lib.pasts(task.fields) | saved if saved else {}).items():
+    saved = {}
+    for block in task.blocks:
+      for field, value in ours.get(block, {}).items():
+        saved[f'{block}.{field}'] = value
+    if saved:  # an export that lacks a field is older than it
+      saved = config_lib.pasts(task.fields) | saved
+    for name, value in saved.items():
       block, _, field = name.partition('.')
       is_there = field and field in fields[block] and field != 'labels'
       if is_there and name not in task.training_fields:
@@ -64,8 +76,11 @@ def _labels(weights):
   if not labels:
     labels = tuple(f'LABEL_{i}' for i in range(count))
   if len(labels) != count:
-    fault = f'id2label of config.json names {len(labels)} labels, and the classifier has {count}'
-    raise InputError(f'{fault}; name all.')
-  if twice := [label for i, label in enumerate(labels) if label in labels[:i]]:
-    raise InputError(f'id2label of config.json names {quoted(twice[0])} twice; rename one.')
+    raise InputError(
+      f'id2label of config.json names {len(labels)} labels, and the classifier has {count}; '
+      'name all.'
+    )
+  for i, label in enumerate(labels):
+    if label in labels[:i]:
+      raise InputError(f'id2label of config.json names {quoted(label)} twice; rename one.')
   return labels

@@ -52,17 +52,23 @@ def read(folder: Path) -> Vector:
   modules = _modules(folder)
   for kind, _ in modules:
     if kind not in KNOWN or (kind == 'Dense' and not projection(folder)):
-      one = ONE * (kind == 'Dense')
-      log.warning('%s: its module %s is not read%s: vectors are without it', folder, kind, one)
+      which = ONE if kind == 'Dense' else ''
+      log.warning('%s: its module %s is not read%s: vectors are without it', folder, kind, which)
   paths = dict(modules)
   if 'Pooling' not in paths:
     return UNKNOWN
   content = files.json_of(folder / paths['Pooling'] / 'config.json')
   modes = [name for name, on in content.items() if name.startswith('pooling_mode_') and on is True]
-  pooling = MODES.get(modes[0], '') if len(modes) == 1 else content.get('pooling_mode')
-  if not modes and not any(name.startswith('pooling_mode') for name in content):
+  pooling = content.get('pooling_mode')
+  if len(modes) == 1:
+    pooling = MODES.get(modes[0], '')
+  elif not modes and not any(name.startswith('pooling_mode') for name in content):
     pooling = 'mean'
-  vector = Vector('', 'Normalize' in paths)._replace(**_texts(folder, content))
+  prompts, prompt = _prompts(folder, content)
+  lower = files.json_of(folder / LENGTH).get('do_lower_case', False)
+  if not isinstance(lower, bool):
+    raise InputError(f'{folder / LENGTH} says do_lower_case {lower!r:.60}; write true or false.')
+  vector = Vector('', 'Normalize' in paths, lower=lower, prompts=prompts, prompt=prompt)
   if pooling in MODES.values():
     return vector._replace(pooling=pooling)
   log.warning('%s: its pooling, %s, is not one of ours (mean, cls)', folder, pooling or modes)
@@ -79,29 +85,36 @@ def _modules(folder):
       raise InputError(f'{folder}/modules.json is no list of objects; is it whole?')
     kind, path = str(module.get('type')).rpartition('.')[2], str(module.get('path', ''))
     if not (folder / path).resolve().is_relative_to(folder.resolve()):
-      said = f'{folder}/modules.json names {quoted(path)} for its module {quoted(kind)}'
-      raise InputError(f'{said}, which is not in that folder; put it there and name it so.')
+      raise InputError(
+        f'{folder}/modules.json names {quoted(path)} for its module {quoted(kind)}, which is not '
+        'in that folder; put it there and name it so.'
+      )
     modules.append((kind, path))
   return modules
 
 
 def projection(folder: Path) -> dict[str, Any]:
   """The FIELDS of a folder's Dense; {}: it has none, or one that computes something else."""
-  modules, vector = _modules(folder), 'sentence_embedding'
+  modules = _modules(folder)
   kinds = [kind for kind, _ in modules if kind in KNOWN]
-  if not {'Pooling', 'Dense'} <= {*kinds} or kinds != [kind for kind in KNOWN if kind in kinds]:
+  in_order = [kind for kind in KNOWN if kind in kinds]
+  if 'Pooling' not in kinds or 'Dense' not in kinds or kinds != in_order:
     return {}
   path = folder / dict(modules)['Dense'] / 'config.json'
-  said = {'bias': True, 'activation_function': TORCH + TANH} | files.json_of(path)
-  act = ACTIVATIONS.get(str(said['activation_function']).removeprefix(TORCH))
-  between = {said.get(f'module_{side}put_name') for side in ('in', 'out')}
-  if not act or said.get('use_residual') or between - {vector, None}:
+  content = {'bias': True, 'activation_function': TORCH + TANH} | files.json_of(path)
+  act = ACTIVATIONS.get(str(content['activation_function']).removeprefix(TORCH))
+  for side in ('in', 'out'):
+    if content.get(f'module_{side}put_name') not in ('sentence_embedding', None):
+      return {}
+  if not act or content.get('use_residual'):
     return {}
-  size, bias = said.get('out_features'), said['bias']
+  size, bias = content.get('out_features'), content['bias']
   if type(size) is not int or size < 1 or not isinstance(bias, bool):
-    said = f'{path} says out_features {quoted(size)} and bias {quoted(bias)}'
-    raise InputError(f'{said}; write a number, and true or false.')
-  return dict(zip(FIELDS, (size, act, bias), strict=True))
+    raise InputError(
+      f'{path} says out_features {quoted(size)} and bias {quoted(bias)}; write a number, and true '
+      'or false.'
+    )
+  return {'projection_size': size, 'projection_act': act, 'projection_bias': bias}
 
 
 def tensors(folder: Path, width: int) -> dict[str, np.ndarray]:
@@ -109,33 +122,35 @@ def tensors(folder: Path, width: int) -> dict[str, np.ndarray]:
   unless it takes vectors of the encoder's width."""
   if not projection(folder):
     return {}
-  found, file = tensor_files.read(folder / dict(_modules(folder))['Dense'])
-  taken = (0, *np.shape(found.get('linear.weight', [0] * width)))[-1]
-  if taken != width:
-    fault = f'{file} takes vectors of {taken} numbers, and those of the encoder have {width}'
-    fix = f'put the Dense of this encoder there, or take it out of {folder}/modules.json'
-    raise InputError(f'{fault}; {fix}.')
-  return {f'{DENSE}.{name}': x for name, x in found.items()}
+  layer, file = tensor_files.read(folder / dict(_modules(folder))['Dense'])
+  weight = layer.get('linear.weight')
+  if weight is not None and (weight.ndim != 2 or weight.shape[1] != width):
+    raise InputError(
+      f'the weight of {file} is {weight.shape}, and vectors of the encoder have {width} numbers; '
+      f'put the Dense of this encoder there, or take it out of {folder}/modules.json.'
+    )
+  return {f'{DENSE}.{name}': x for name, x in layer.items()}
 
 
-def _texts(folder, pooling):
-  """How texts are changed before they are encoded: {field of Vector: value}."""
+def _prompts(folder, pooling):
+  """({name: text before a text}, the name of the one that is put before each)."""
   path = folder / PROMPTS
-  settings, lower = files.json_of(path), files.json_of(folder / LENGTH).get('do_lower_case', False)
-  prompts, name = settings.get('prompts') or {}, settings.get('default_prompt_name') or ''
-  if not isinstance(lower, bool):
-    raise InputError(f'{folder / LENGTH} says do_lower_case {lower!r:.60}; write true or false.')
+  settings = files.json_of(path)
+  prompts, default = settings.get('prompts') or {}, settings.get('default_prompt_name') or ''
   if not isinstance(prompts, dict) or not all(isinstance(x, str) for x in prompts.values()):
     raise InputError(f'{path} says prompts {prompts!r:.60}; write an object of texts.')
-  if name and name not in prompts:
-    raise InputError(f'{path} has the default_prompt_name {name!r:.60} and no such prompt; add it.')
-  if prompts.get(name) and pooling.get('include_prompt') is False:
-    fault = f'{folder} leaves its prompt out of the mean (include_prompt), which is not done here'
-    raise InputError(f'{fault}; set default_prompt_name to null in {path} for texts without one.')
-  if others := [x for x, text in prompts.items() if text and x != name]:
-    said = '%s: its prompts %s are not put before texts; write them there where they are due'
-    log.warning(said, folder, ', '.join(map(quoted, others)))
-  return {'lower': lower, 'prompts': prompts, 'prompt': name}
+  if default and default not in prompts:
+    raise InputError(f'{path} has no prompt of its default_prompt_name {default!r:.60}; add it.')
+  if prompts.get(default) and pooling.get('include_prompt') is False:
+    raise InputError(
+      f'{folder} leaves its prompt out of the mean (include_prompt), which is not done here; set '
+      f'default_prompt_name to null in {path} for texts without one.'
+    )
+  others = [name for name, text in prompts.items() if text and name != default]
+  if others:
+    message = '%s: its prompts %s are not put before texts; write them there where they are due'
+    log.warning(message, folder, ', '.join(map(quoted, others)))
+  return prompts, default
 
 
 def longest(folder: Path) -> int:
@@ -155,9 +170,12 @@ def write(
 ) -> None:
   """Writes the files that `read` reads, for hidden states [T, width] of T <= length tokens.
   dense: {name as in PLACES: tensor} of the projection, if there is one; act: its activation."""
-  has = {'Dense': dense, 'Normalize': vector.normalized}
-  kinds = [kind for kind in KNOWN if has.get(kind, True)]
-  places = ['', *(f'{i}_{kind}' for i, kind in enumerate(kinds) if i)]
+  kinds = ['Transformer', 'Pooling']
+  if dense:
+    kinds.append('Dense')
+  if vector.normalized:
+    kinds.append('Normalize')
+  places = [f'{i}_{kind}' if i else '' for i, kind in enumerate(kinds)]
   modes = {name: vector.pooling == mode for name, mode in MODES.items()}
   pooling = vector.other or {'word_embedding_dimension': width} | modes
   (folder / places[1]).mkdir()
@@ -167,12 +185,17 @@ def write(
   prompts = {'prompts': vector.prompts, 'default_prompt_name': vector.prompt or None}
   write_json(folder / PROMPTS, similarity | (prompts if vector.prompts else {}))
   if dense:
-    (inside := folder / DENSE).mkdir()
+    inside = folder / DENSE
+    inside.mkdir()
     layer = {name.removeprefix(f'{DENSE}.'): x for name, x in dense.items()}
-    said = dict(in_features=width, out_features=len(layer['linear.weight']))
-    said |= dict(bias='linear.bias' in layer)
-    said |= {'activation_function': TORCH + {x: name for name, x in ACTIVATIONS.items()}[act]}
-    write_json(inside / 'config.json', said)
+    theirs = {ours: name for name, ours in ACTIVATIONS.items()}
+    content = {
+      'in_features': width,
+      'out_features': len(layer['linear.weight']),
+      'bias': 'linear.bias' in layer,
+      'activation_function': TORCH + theirs[act],
+    }
+    write_json(inside / 'config.json', content)
     tensor_files.write_safetensors(inside / tensor_files.SAFETENSORS, layer, {'format': 'pt'})
   modules = [
     {'idx': i, 'name': str(i), 'path': path, 'type': f'sentence_transformers.models.{kind}'}

@@ -87,7 +87,8 @@ def _read_shards(index, reader):
     if '/' in name or '\\' in name or not path.is_file():
       raise InputError(f'{index} names the shard {name}, which is not beside it; is all there?')
     shard = reader(path)
-    if missing := [k for k, place in places.items() if place == name and k not in shard]:
-      raise InputError(f'{path} lacks {missing[0]}, which {index.name} says is in it; is it whole?')
+    for key, place in places.items():
+      if place == name and key not in shard:
+        raise InputError(f'{path} lacks {key}, which {index.name} says is in it; is it whole?')
     out |= shard
   return out

@@ -309,7 +309,7 @@ def test_what_sentence_transformers_does_to_a_text(tmp_path, caplog):
   for source in (folder, tmp_path / 'W', tmp_path / 'again'):
     np.testing.assert_array_equal(Model(trained.load(source)).embed(['The RIVER']), plain)
   for wrong, sentence in (
-    ({'prompts': {}, 'default_prompt_name': 'query'}, 'no such prompt; add it'),
+    ({'prompts': {}, 'default_prompt_name': 'query'}, 'has no prompt of its default_prompt_name'),
     ({'prompts': ['query: ']}, 'write an object of texts'),
   ):
     path.write_text(json.dumps(wrong))

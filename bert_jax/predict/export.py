@@ -49,14 +49,14 @@ def write(model: Model, task: str, folder: str | Path) -> None:
 
   function = jax.jit(layers.traced_in(model.config.model.dtype, run))
   exported = jax_export.export(function, platforms=PLATFORMS)(shapes, rows, rows, rows)
-  about = {
-    'task': task,
-    'outputs': OUTPUTS[task],
-    'labels': list(model.ask(task).labels),
-    'max_length': model.limit,
-    'platforms': PLATFORMS,
-    'version': __version__,
-  }
+  about = dict(
+    task=task,
+    outputs=OUTPUTS[task],
+    labels=list(model.ask(task).labels),
+    max_length=model.limit,
+    platforms=PLATFORMS,
+    version=__version__,
+  )
   if 'embedding' in OUTPUTS[task]:
     about |= {'prompt': model.vector.read_as(''), 'lower_case': model.vector.lower}
   with writing(folder), lock.whole_folder(folder) as out:

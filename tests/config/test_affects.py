@@ -6,7 +6,7 @@ import recorder
 from bert_jax import config
 from bert_jax.field import PURPOSES, Field, affecting
 from bert_jax.tasks import TASKS
-from bert_jax.tools.report import table
+from bert_jax.tools.report import runs
 
 
 def test_fields_affect_what_they_did():
@@ -32,12 +32,12 @@ def test_fields_affect_what_they_did():
       'mesh.sums mesh.gather seed data.train corpus.rows optimizer.learning_rate',
     ),
     (
-      table.WITHOUT_EFFECT,
+      runs.WITHOUT_EFFECT,
       'mesh.fsdp log.every max_hours checkpoint.every',
       'eval.every teacher mesh.sums',
     ),
     (
-      table.READING,
+      runs.READING,
       'objective data.seq_length table.labels corpus.rows model.vocab_size',
       'table.pooling qa.n_best_size translation.beams corpus.lengths contrastive.temperature',
     ),

@@ -19,7 +19,7 @@ from bert_jax.files import seal
 from bert_jax.tasks.record import PlainBaseline
 from bert_jax.tools import report
 from bert_jax.tools.report import __main__ as command
-from bert_jax.tools.report import comparison, figures, linear, pages, panels, table
+from bert_jax.tools.report import comparison, figures, linear, pages, panels, sentences, table
 from bert_jax.workdir.contents import answers_folder
 
 PRETRAIN = 'configs/pretrain.py:runlocal'
@@ -132,14 +132,14 @@ def test_what_never_leaves_a_guess_is_said_and_a_guess_does_not_beat_itself(tmp_
       fields = beta(arm), f'seed={seed}', 'steps=2', 'checkpoint.best_metric=nsp_accuracy'
       workdir(tmp_path / f'{arm},seed={seed}', lines, *fields, 'eval.batches=0', levels=levels)
   (panel,) = report.read(tmp_path).panels
-  first, second, third = panels.notes(panel)
+  first, second, third = sentences.notes(panel)
   assert first == 'To beat: 0.5000 (majority).' and second == 'Not beaten by 8.'
   assert third.endswith(' mlm, 5.9600 at best, where a guess has 6.0000 (unigram).')
   shutil.rmtree(tmp_path / '7,seed=0')
   for seed in (1, 2):
     shutil.rmtree(tmp_path / f'7,seed={seed}')
   (panel,) = report.read(tmp_path).panels
-  assert 'No arm beats a guess' in list(panels.notes(panel))[1]
+  assert 'No arm beats a guess' in list(sentences.notes(panel))[1]
 
 
 def test_each_point_stands_beside_what_a_guess_scores_on_its_own_rows(tmp_path):
@@ -241,7 +241,7 @@ def test_the_caption_names_the_strongest_evidence_not_the_largest_difference(tmp
   (panel,) = report.read(sweep(tmp_path / 'S', values, baseline=beta(8))).panels
   found = panel.compared('mlm')
   assert abs(found.difference[beta(6)]) > abs(found.difference[beta(7)])
-  said = panels.strongest(panel)
+  said = sentences.strongest(panel)
   assert said.startswith(f'Strongest evidence: {beta(7)} against {beta(8)}, -0.1')
   assert f'{found.p_corrected[beta(7)]:.4f}' in said
 
@@ -272,7 +272,7 @@ def test_a_status_says_which_runs_stand_in_a_mean(tmp_path):
   assert row.mean_sound == pytest.approx(0.91) and row['mean'] == pytest.approx(3.23 / 4)
   cells = panels.comparison(panel, 'mlm').set_index('arm')
   assert cells['mean ± sd'][beta(8)].endswith('(1 of 4 collapsed, 0.9100 ± 0.0100 without)')
-  assert f'In no mean: 2 of 7 runs of {beta(8)}.' in panels.notes(panel)
+  assert f'In no mean: 2 of 7 runs of {beta(8)}.' in sentences.notes(panel)
   odd = texts(panels.odd_runs(found))
   assert [str(runs[6]), beta(8), '6', 'failed', 'no space'] in odd and len(odd) == 4
   # A baseline whose runs all collapsed is compared with nothing; of runs that go on alone the

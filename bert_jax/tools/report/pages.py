@@ -13,7 +13,7 @@ from bert_jax import files
 from bert_jax.command_line import aligned
 from bert_jax.errors import InputError, printable
 from bert_jax.files import Path
-from bert_jax.tools.report import figures, panels
+from bert_jax.tools.report import figures, panels, sentences
 from bert_jax.tools.report.panels import Panel, Report
 
 WRITTEN = 'written.txt'  # the names of the files that a report has written, one a line
@@ -82,7 +82,7 @@ def sections(report: Report, drawn: bool = True) -> Iterator[Section]:
     pictures = list(pictures_of(panel, number)) if drawn else []
     about = f'{panel.name(panel.metric)}{panel.apart}'
     table = panels.comparison(panel, panel.metric)
-    yield Section(f'{panel.learned}: {about}', table, list(panels.notes(panel)), pictures)
+    yield Section(f'{panel.learned}: {about}', table, list(sentences.notes(panel)), pictures)
     for title, table in panels.more_tables(panel).items():
       yield Section(f'{about}: {title}', table)
   yield Section('Left out, or to be looked at', panels.odd_runs(report), report.results.remarks)
@@ -92,8 +92,8 @@ def pictures_of(panel: Panel, number: int) -> Iterator[Picture]:
   import matplotlib
 
   captions = {
-    'final': f'{panels.strongest(panel)} Left: final values, a dot for each seed, the mean and its '
-    'interval over seeds; dotted: a guess. Right: the difference of each seed to the baseline.',
+    'final': f'{sentences.strongest(panel)} Left: final values, a dot for each seed, the mean and '
+    'its interval over seeds; dotted: a guess. Right: the difference of each seed to the baseline.',
     'curves': 'Means over seeds with their intervals. Hollow: all rows, where the curve is of a '
     'part of them; dotted: a guess on the same rows.',
     'scores': 'All scores: means over seeds with their intervals; dotted: a guess.',

@@ -1,0 +1,66 @@
+"""Sentences on a panel: what a guess scores, who beats it, and the strongest evidence."""
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from bert_jax.metrics import LOSSES
+from bert_jax.tools.report.panels import Panel, probability
+
+HARDLY = 0.02  # of the way from a guess to a perfect score
+
+
+def notes(panel: Panel) -> Iterator[str]:
+  """Sentences on what a guess scores, and on the runs that are in no mean."""
+  hardly = []
+  for metric in panel.metrics:
+    df = panel.final(metric)
+    df = df[df['level'].notna()]
+    if df.empty:
+      continue
+    guess = f'{panel.number(df["level"].mean(), metric)} ({df.level_kind.iloc[0]})'
+    beyond = gains(df)
+    if metric == panel.metric:
+      yield f'To beat: {guess}.'
+      lost = beyond[beyond <= 0].index
+      if len(lost) == len(beyond):
+        yield 'No arm beats a guess: nothing was learned that differences could speak of.'
+      elif len(lost):
+        yield f'Not beaten by {"; ".join(lost)}.'
+    elif beyond.max() < HARDLY:
+      best = panel.number(panel.compared(metric)['mean'][beyond.idxmax()], metric)
+      hardly.append(f'{panel.name(metric)}, {best} at best, where a guess has {guess}')
+  if hardly:
+    yield f'What hardly leaves a guess in any arm: {"; ".join(hardly)}.'
+  for arm, same in panel.runs.groupby('arm', sort=False):
+    out = same[~same.counts & (same.status != 'copy')]
+    if len(out):
+      yield f'In no mean: {len(out)} of {len(same)} runs of {arm}.'
+
+
+def gains(df: pd.DataFrame) -> pd.Series:
+  """How far the mean of each arm is from what a guess scores to a perfect score, as a share."""
+  by_arm = df.groupby('arm', sort=False)
+  means, levels = by_arm.value.mean(), by_arm['level'].mean()
+  if df.level_kind.iloc[0].startswith(LOSSES):
+    return (levels - means) / levels.abs()
+  top = 100 if max(means.max(), levels.max()) > 1 else 1
+  return (means - levels) / (top - levels)
+
+
+def strongest(panel: Panel) -> str:
+  """A sentence on the difference with the strongest evidence."""
+  table = panel.compared(panel.metric)
+  if table.p_corrected.isna().all():
+    return 'No difference is tested.'
+  arm = table.p_corrected.idxmin()
+  row = table.to_dict('index')[arm]
+  difference = panel.number(row['difference'], panel.metric, '+')
+  over_examples = ''
+  if row['p_examples_low'] == row['p_examples_low']:
+    ps = probability(row['p_examples_low']), probability(row['p_examples_high'])
+    over_examples = f'; over examples {ps[0]} to {ps[1]}'
+  return (
+    f'Strongest evidence: {arm} against {panel.baseline}, {difference}, p over seeds '
+    f'{probability(row["p_corrected"])}, corrected{over_examples}.'
+  )

@@ -245,8 +245,8 @@ class Problems:
       )
     parts = []
     for kind, number in self.counts.items():
-      # The name of a field, task.train_examples, stays as it is.
-      words = ' '.join(x if '.' in x else x.replace('_', ' ') for x in kind.split(' '))
+      # Others hold the name of a field, such as task.train_examples.
+      words = kind if ' ' in kind else kind.replace('_', ' ')
       shown = self.places.get(kind, [])
       if len(shown) > NAMED:
         shown = [*shown[:NAMED], '...']

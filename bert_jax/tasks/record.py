@@ -152,7 +152,7 @@ class Family:
   from_released: Callable[['ConfigDict', Released], None] = lambda config, released: None
   # What files of Hugging Face say of its models besides their sizes.
   as_released: Callable[['ConfigDict'], 'AsReleased'] = lambda config: AsReleased()
-  # The field for what a new head begins at: filled in by the `prior` of the training rows.
+  # Config field of the label shares that a new head starts from; filled in from the training rows.
   prior: str = ''
   begin: str = ''  # the field for the first token of targets; '': [CLS], if there are targets
   writing: str = ''  # the field that says how a released model writes, see Released.writing

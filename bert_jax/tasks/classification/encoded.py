@@ -62,12 +62,14 @@ class MappedTexts(Sequence):
 
 
 def in_memory(config: ConfigDict, tokenizer: Tokenizer, examples: Sequence[Example]) -> Encoded:
-  sides: list[Any] = [tokenizer.ids_batch(texts) for texts in zip(*(x.texts for x in examples))]
   labels = [example.label for example in examples]
+  sides: list[Any] = []
+  for side in range(len(examples[0].texts)):
+    sides.append(tokenizer.ids_batch([example.texts[side] for example in examples]))
   return Encoded(
     examples,
     sides,
-    sizes=np.array([[len(ids) for ids in side] for side in sides], np.int64),
+    sizes=np.array([list(map(len, side)) for side in sides], np.int64),
     labels=label_sets.label_array(labels, label_sets.names(config.table.labels), config.table),
     known=np.array([label is not None for label in labels]),
   )
@@ -118,18 +120,18 @@ def _write(config, tokenizer, folder, examples, problems):
   """Writes a folder of examples, which appears whole; returns its facts."""
   remove_tree(folder)  # a damaged one
   folder.parent.mkdir(parents=True, exist_ok=True)
-  names = label_sets.names(config.table.labels)
   sizes, labels = [], []
   with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
     unfinished = Path(scratch) / 'whole'
     unfinished.mkdir()
     with (unfinished / IDS).open('wb') as file:
       while part := list(itertools.islice(examples, PART)):
-        sides = [tokenizer.ids_batch(texts) for texts in zip(*(x.texts for x in part))]
-        for ids in itertools.chain.from_iterable(zip(*sides)):
-          file.write(np.ascontiguousarray(ids, np.int32).tobytes())
-        sizes.append([[len(ids) for ids in side] for side in sides])
-        labels.append(label_sets.label_array([x.label for x in part], names, config.table))
+        encoded = in_memory(config, tokenizer, part)
+        for texts in zip(*encoded.sides):  # the texts of a pair stand side by side
+          for ids in texts:
+            file.write(np.ascontiguousarray(ids, np.int32).tobytes())
+        sizes.append(encoded.sizes)
+        labels.append(encoded.labels)
     np.save(unfinished / SIZES, np.concatenate(sizes, axis=1).astype(np.int32))
     np.save(unfinished / LABELS, np.concatenate(labels))
     facts = {'counts': dict(problems.counts), 'checksum': _checksum(unfinished)}
@@ -167,7 +169,6 @@ def _mapped(config, folder, facts, problems):
   sizes = np.load(folder / SIZES)
   labels = np.load(folder / LABELS, mmap_mode='r')
   ids = np.asarray(np.memmap(folder / IDS, np.int32, 'r'))
-  # The texts of a pair stand side by side in the file.
   begins = offsets(sizes.T.reshape(-1))[:-1].reshape(sizes.T.shape).T
   problems.counts = Counter(facts['counts'])
   few, size = config.task.train_examples, sizes.shape[1]
@@ -176,7 +177,7 @@ def _mapped(config, folder, facts, problems):
     sizes, begins, labels = sizes[:, numbers], begins[:, numbers], labels[numbers]
   return Encoded(
     (),
-    [MappedTexts(ids, *side) for side in zip(begins, sizes)],
+    [MappedTexts(ids, begins[side], sizes[side]) for side in range(len(sizes))],
     sizes,
     labels,
     known=np.ones(len(labels), bool),

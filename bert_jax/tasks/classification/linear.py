@@ -50,7 +50,7 @@ def svm_scores(
   if evaluation.regression:
     model = LinearSVR(random_state=0)
   elif evaluation.multi_label:
-    labels = np.array([[name in held for name in evaluation.labels] for held in labels], int)
+    labels = np.array([np.isin(evaluation.labels, several) for several in labels], int)
     model = OneVsRestClassifier(LinearSVC(random_state=0))
   else:
     model = LinearSVC(class_weight=dict(config.table.class_weights) or None, random_state=0)

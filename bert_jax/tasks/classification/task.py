@@ -222,7 +222,8 @@ class Texts(Scored):
       error = float(np.mean(np.abs(np.subtract(gold, predicted))))
       return {'mean_absolute_error': error} | correlations(gold, predicted)
     if self.multi_label:
-      gold, predicted = (np.array([np.isin(self.labels, x) for x in y]) for y in (gold, predicted))
+      gold = np.array([np.isin(self.labels, several) for several in gold])
+      predicted = np.array([np.isin(self.labels, several) for several in predicted])
       return {
         'micro_f1': float(f1_score(gold, predicted, average='micro', zero_division=0)),
         'macro_f1': float(f1_score(gold, predicted, average='macro', zero_division=0)),

@@ -75,19 +75,7 @@ def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
     f'batch_size {batch_size} does not divide into contrastive.chunks={fields.chunks}; use a '
     'divisor.',
   )
-  width = task.width_of(config)
-  are_widths = all(type(x) is int and 0 < x <= width for x in fields.widths)
-  yield (
-    are_widths and len(set(fields.widths)) == len(fields.widths),
-    f'contrastive.widths is {fields.widths}; name different whole numbers up to the width of the '
-    f'vectors, {width}.',
-  )
-  if fields.loss == 'cosent':
-    yield (
-      fields.score_column and not fields.negative_columns and config.task.format == 'table',
-      'contrastive.loss=cosent learns the scores of pairs in a table; name their score_column, '
-      'leave negative_columns empty, and set task.format=table.',
-    )
+  yield from loss_rules(config)
   is_own_positive = config.task.format == 'lines'
   if config.task.format == 'table':
     is_own_positive = not fields.positive_column
@@ -105,6 +93,24 @@ def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
     fields.pooling != 'cls' or not model.causal,
     'the [CLS] of a causal model sees no text; set contrastive.pooling=mean.',
   )
+
+
+def loss_rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
+  """Rules for what is learned of the vectors: their widths, and scores."""
+  fields = config.contrastive
+  width = task.width_of(config)
+  are_widths = all(type(x) is int and 0 < x <= width for x in fields.widths)
+  yield (
+    are_widths and len(set(fields.widths)) == len(fields.widths),
+    f'contrastive.widths is {fields.widths}; name different whole numbers up to the width of the '
+    f'vectors, {width}.',
+  )
+  if fields.loss == 'cosent':
+    yield (
+      fields.score_column and not fields.negative_columns and config.task.format == 'table',
+      'contrastive.loss=cosent learns the scores of pairs in a table; name their score_column, '
+      'leave negative_columns empty, and set task.format=table.',
+    )
 
 
 def remarks_on(config: ConfigDict, tokenizer: Tokenizer, sources: Mapping[str, Any]) -> list[str]:

@@ -20,7 +20,7 @@ from bert_jax.errors import InputError, quoted
 from bert_jax.files import Path
 from bert_jax.text import files, protobuf
 from bert_jax.tokenizers.language_weights import Texts, WeightedLines
-from bert_jax.tokenizers.tokenizer import MARK, Around, Tokenizer, reserved_ids
+from bert_jax.tokenizers.tokenizer import SPACE, Around, Tokenizer, reserved_ids
 from bert_jax.tokenizers.wordpiece import special_token
 
 FILES = 'spiece.model', 'sentencepiece.bpe.model', 'spm.model'
@@ -60,7 +60,6 @@ CLASSES = {
 }
 OURS = Release()  # and of others, who train their models as SentencePiece's documentation says
 
-_SPACE = {'type': 'Metaspace', 'replacement': MARK, 'prepend_scheme': 'always', 'split': True}
 _STRIP = {'type': 'Strip', 'strip_left': True, 'strip_right': True}
 _ONE_BLANK = {'type': 'Replace', 'pattern': {'Regex': ' {2,}'}, 'content': ' '}
 
@@ -113,8 +112,8 @@ def content_of(path: Path) -> tuple[dict[str, Any], Release]:
     'version': '1.0',
     'added_tokens': added,
     'normalizer': {'type': 'Sequence', 'normalizers': steps},
-    'pre_tokenizer': {'type': 'Sequence', 'pretokenizers': [*words, _SPACE]},
-    'decoder': _SPACE,
+    'pre_tokenizer': {'type': 'Sequence', 'pretokenizers': [*words, SPACE]},
+    'decoder': SPACE,
     'model': {
       'type': 'Unigram',
       'unk_id': unknown,
@@ -147,8 +146,8 @@ def model_content(data: bytes, source: str = 'the model') -> dict[str, Any]:
     'version': '1.0',
     'added_tokens': [special_token(i, vocabulary[i][0]) for i in sorted(reserved)],
     'normalizer': {'type': 'Sequence', 'normalizers': [*charsmap, _ONE_BLANK, _STRIP]},
-    'pre_tokenizer': _SPACE,
-    'decoder': _SPACE,
+    'pre_tokenizer': SPACE,
+    'decoder': SPACE,
   }
   if kind == _UNIGRAM:
     content['model'] = {

@@ -27,6 +27,7 @@ END_OF_TEXT = '<|endoftext|>'  # GPT-2's; stands for [CLS] and [SEP] where there
 ROLES = dict(zip(('pad', 'unk', 'cls', 'sep', 'mask'), RESERVED))  # in tokenizer_config.json
 BLANK = 'Ġ'  # how byte-level vocabularies write a space
 MARK = '▁'  # how SentencePiece does
+SPACE = {'type': 'Metaspace', 'replacement': MARK, 'prepend_scheme': 'always', 'split': True}
 _MARK_FOR_BLANK = '"pattern": {"String": " "}, "content": "▁"'  # Gemma's normalizer
 _SURROGATES = re.compile('[\ud800-\udfff]')
 _FIRST_UNSPACED, _LAST_UNSPACED = re.compile(f'[{UNSPACED}]'), re.compile(f'[{UNSPACED}]$')
@@ -89,7 +90,7 @@ class Tokenizer:
     self._runs = None
     if self.splitting:
       self._runs = IdsOfRuns(self._library, self.splitting.tokenize_chinese_chars)
-    elif not self.searched and _splits_at_blanks(content):
+    elif not self.searched and _is_trained_here(content):
       self._runs = IdsOfRuns(self._library, characters_are_words=False)
 
   # ------------------------------------------------------------------------ reserved pieces
@@ -257,7 +258,8 @@ class Tokenizer:
       ids, offsets = np.array(e.ids, np.int32), np.array(e.offsets, np.int32).reshape(-1, 2)
       if self.reads_between and len(offsets):
         offsets[:, 0] = np.minimum(_next_letter(text)[offsets[:, 0]], offsets[:, 1])
-        offsets[self._blank[ids], 1] = offsets[self._blank[ids], 0]
+        if self._runs is not None:  # SentencePiece puts a blank before each text
+          offsets[self._blank[ids], 1] = offsets[self._blank[ids], 0]
       starts = self.word_starts(ids, np.zeros(min(1, len(ids)), int))
       encodings.append(Encoding(ids, offsets, starts))
     return encodings
@@ -360,14 +362,15 @@ class Tokenizer:
     return Path(folder) / list(written)[-1]
 
 
-_SPACES = np.array([i for i in range(0x3001) if chr(i).isspace()], np.uint32)
+_IS_SPACE = np.array([chr(i).isspace() for i in range(0x3002)])  # there are none behind these
 
 
 def _next_letter(text: str) -> np.ndarray:
   """[len(text) + 1] int32: the place of the first character from each place on that is no space."""
-  letters = ~np.isin(np.frombuffer(text.encode('utf-32-le'), np.uint32), _SPACES)
-  places = np.where(np.append(letters, True), np.arange(len(text) + 1), len(text))
-  return np.minimum.accumulate(places[::-1])[::-1].astype(np.int32)
+  codes = np.frombuffer(text.encode('utf-32-le'), np.uint32)
+  places = np.arange(len(text) + 1, dtype=np.int32)
+  places[:-1][_IS_SPACE[np.minimum(codes, 0x3001)]] = len(text)
+  return np.minimum.accumulate(places[::-1])[::-1]
 
 
 def template(pieces: Sequence[str], around: Around) -> dict[str, Any]:
@@ -457,21 +460,7 @@ def _kinds(part: Mapping[str, Any] | None) -> list[str]:
   return inside
 
 
-# Steps of a normalizer that do the same to what stands between two blanks wherever it stands.
-_LOCAL = {'Precompiled', 'Strip', 'Lowercase', 'NFKD', 'StripAccents', 'Replace'}
-
-
-def _splits_at_blanks(content: Mapping[str, Any]) -> bool:
-  """Whether no piece of a vocabulary reaches across a blank, as in SentencePiece's models."""
-  words = json.dumps(content.get('pre_tokenizer'))
-  is_whole = '"prepend_scheme": "always"' in words and '"split": false' not in words
-  normalizer = content.get('normalizer')
-  replaced = json.dumps(normalizer).replace('{"Regex": " {2,}"}', '')
-  kinds = set(_kinds(content.get('pre_tokenizer')))
-  return (
-    is_whole
-    and kinds <= {'WhitespaceSplit', 'Metaspace'}
-    and set(_kinds(normalizer)) <= _LOCAL
-    and '"Regex"' not in replaced
-    and not re.search(r'"String": "[^"]*\s', replaced)
-  )
+def _is_trained_here(content: Mapping[str, Any]) -> bool:
+  """Whether texts are split as by sentence_piece.model_content: no piece reaches across a blank."""
+  steps = _kinds(content.get('normalizer'))
+  return steps[-2:] == ['Replace', 'Strip'] and content.get('pre_tokenizer') == SPACE

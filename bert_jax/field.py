@@ -62,5 +62,9 @@ def affecting(purposes: AbstractSet[str], fields: Mapping[str, Field]) -> dict[s
 
 def pairs_with_positive_numbers(value: tuple) -> bool:
   """Does a tuple have the form ((name, number above 0), ...)?"""
-  is_pair = lambda x: isinstance(x, tuple) and len(x) == 2 and isinstance(x[1], (int, float))
-  return all(is_pair(x) and x[1] > 0 for x in value)
+  for pair in value:
+    if not isinstance(pair, tuple) or len(pair) != 2:
+      return False
+    if not isinstance(pair[1], (int, float)) or pair[1] <= 0:
+      return False
+  return True

@@ -72,8 +72,10 @@ def shape_of(data: int, fsdp: int, tensor: int, number: int, slices: int = 1) ->
   if -1 in shape and number % known == 0:
     shape[shape.index(-1)] = number // known
   if math.prod(shape) != number:
-    fault = f'mesh data={data} fsdp={fsdp} tensor={tensor} does not multiply to the {number}'
-    raise InputError(f'{fault} devices; let two axes divide it and leave one at -1.')
+    raise InputError(
+      f'mesh data={data} fsdp={fsdp} tensor={tensor} does not multiply to the {number} devices; '
+      'let two axes divide it and leave one at -1.'
+    )
   if shape[0] % slices:
     raise InputError(f'mesh.data {shape[0]} does not divide over mesh.slices={slices}; change one.')
   return dict(zip(AXES, shape))
@@ -152,16 +154,22 @@ def check_fits(mesh: Mapping[str, int], config: ConfigDict, family: Any) -> None
     low = rows // shards * shards
     fit = ' or '.join(str(n * parts) for n in (low, low + shards) if n)
     fewer = [n for n in range(1, accumulation) if config.batch_size % (n * chunks * shards) == 0]
-    fit += ''.join(f' or optimizer.accumulation={n}' for n in fewer[-1:])
-    over = f'{shards} data shards' + f' in {parts} microbatches' * (parts > 1)
-    fault = f'batch_size {config.batch_size} does not divide over {over}'
-    raise InputError(f'{fault}; use batch_size={fit}.')
+    if fewer:
+      fit += f' or optimizer.accumulation={fewer[-1]}'
+    over = f'{shards} data shards'
+    if parts > 1:
+      over += f' in {parts} microbatches'
+    raise InputError(
+      f'batch_size {config.batch_size} does not divide over {over}; use batch_size={fit}.'
+    )
   names = 'model.num_attention_heads', 'model.num_key_value_heads'
   heads = {name: config.model[name.removeprefix('model.')] for name in names}
   for name, number in (heads | family.heads_besides(config)).items():
     if number % tensor:
-      fault = f'{name} {number} does not divide over mesh.tensor={tensor}'
-      raise InputError(f'{fault}; use a tensor size that divides it.')
+      raise InputError(
+        f'{name} {number} does not divide over mesh.tensor={tensor}; use a tensor size that '
+        'divides it.'
+      )
 
 
 def path_name(path: Sequence[Any]) -> str:
@@ -179,14 +187,18 @@ def spec_of(
   if spec == AUTO:
     return _auto(shape, mesh.shape['fsdp'])
   if len(spec) > len(shape):
-    fault = f'sharding rule {pattern!r} names {len(spec)} dimensions but {name} has shape {shape}'
-    raise InputError(f'{fault}; mend the rule in sharding.py.')
+    raise InputError(
+      f'sharding rule {pattern!r} names {len(spec)} dimensions but {name} has shape {shape}; mend '
+      'the rule in sharding.py.'
+    )
   spec = P(*(None,) * (len(shape) - len(spec)), *spec)
   for size, axes in zip(shape, spec):
     parts = math.prod(mesh.shape[axis] for axis in _named(axes))
     if size % parts:
-      fault = f'{name} of shape {shape} does not divide over mesh axes {axes} ({parts} parts)'
-      raise InputError(f'{fault}; change the mesh or that size (of words: vocab_multiple).')
+      raise InputError(
+        f'{name} of shape {shape} does not divide over mesh axes {axes} ({parts} parts); change '
+        'the mesh or that size (of words: vocab_multiple).'
+      )
   return spec
 
 

@@ -197,8 +197,10 @@ class Timeline:
     for field, stages in self._stages.items():
       step, value = stages[-1] if stages else (0, '')
       if step and step >= self.steps:
-        fault = f'{field}: {value} would begin at step {step}, and the run ends with step'
-        raise InputError(f'{fault} {self.steps}; leave it out, or write a share, {value}@0.5.')
+        raise InputError(
+          f'{field}: {value} would begin at step {step}, and the run ends with step {self.steps}; '
+          f'leave it out, or write a share, {value}@0.5.'
+        )
 
 
 def make_schedule(optimizer: ConfigDict, steps: int, peak: Any = None) -> Callable[[Any], Any]:
@@ -211,8 +213,10 @@ def make_schedule(optimizer: ConfigDict, steps: int, peak: Any = None) -> Callab
   warmup = steps_of(optimizer.warmup, steps)
   decay = max(1, steps_of(optimizer.decay, steps))
   if warmup >= steps:
-    fault = f'optimizer.warmup of {warmup} steps leaves nothing of a run of {steps}'
-    raise InputError(f'{fault}; lower it (below 1 it is a share of the run).')
+    raise InputError(
+      f'optimizer.warmup of {warmup} steps leaves nothing of a run of {steps}; lower it (below 1 '
+      'it is a share of the run).'
+    )
   after = SCHEDULES[optimizer.schedule]
 
   def schedule(step):
@@ -249,12 +253,16 @@ def parsed(name: str, field: Field, text: str, steps: int) -> Stages:
     is_known = value in some if low is None else value.isdecimal() and int(value) >= low
     if is_known and SHARE.fullmatch(step):
       if not steps:
-        fault = f'{name}={text} has a share of the steps, and steps is 0'
-        raise InputError(f'{fault}; set steps, and epochs=0, or write the number of a step.')
+        raise InputError(
+          f'{name}={text} has a share of the steps, and steps is 0; set steps, and epochs=0, or '
+          'write the number of a step.'
+        )
       step = str(round(float(step) * steps))
     if not is_known or (at and not step.isdecimal()):
-      fault = f'{name}={text} is not understood at {part.strip()!r}; use {known}'
-      raise InputError(f'{fault}, or several with their first steps: {example}.')
+      raise InputError(
+        f'{name}={text} is not understood at {part.strip()!r}; use {known}, or several with their '
+        f'first steps: {example}.'
+      )
     stages.append((int(step or 0), value if low is None else int(value)))
   firsts = [step for step, _ in stages]
   if firsts[0] or firsts != sorted({*firsts}):

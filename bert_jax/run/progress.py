@@ -49,4 +49,5 @@ class Progress:
   def close(self) -> None:
     self.bar.close()
     if self.draws:
+      self.draws = False  # it is closed at the end of a run, and once more where the run is left
       notebooks.show_curve(self.workdir)

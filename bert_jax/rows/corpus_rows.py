@@ -11,7 +11,9 @@ are counted. A unit that then has more rows leaves some out, and one that has fe
 twice.
 """
 
+import functools
 import itertools
+import os
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent import futures
@@ -26,7 +28,7 @@ from bert_jax.rows.source import Arrays, Source
 from bert_jax.tokenizers import Tokenizer
 
 SAMPLED = 16  # units whose rows are counted
-POOL = futures.ThreadPoolExecutor(8, 'rows')  # which plans units; their shards may be copied first
+THREADS = 8  # that plan units, whose shards may have to be copied from a bucket first
 
 
 class Rows(Source):
@@ -117,7 +119,7 @@ class Rows(Source):
     if place in self._planned:
       self._planned.move_to_end(place)
     else:
-      self._planned[place] = POOL.submit(self._plan, place)
+      self._planned[place] = _pool(os.getpid()).submit(self._plan, place)
 
   def planned(self, place: int) -> PlannedRows:
     """The PlannedRows of a place; if it has none, those of the next one that has some."""
@@ -152,3 +154,9 @@ class Rows(Source):
     rows_of = np.maximum(1, np.rint(about @ slopes)).astype(np.int64)
     off = np.abs(rows_of[places % self.units] - rows).sum()
     return rows_of, totals, float(off / 2 / max(1, rows.sum()))
+
+
+@functools.cache
+def _pool(process: int) -> futures.ThreadPoolExecutor:
+  """The threads of a process; one that was forked has none of its parent's."""
+  return futures.ThreadPoolExecutor(THREADS, 'rows')

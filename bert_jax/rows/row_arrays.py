@@ -22,18 +22,25 @@ def build_row(
 ) -> dict[str, np.ndarray]:
   """One row, see build_rows. examples: each one or two texts (ids, unit_starts). ends: whether they
   have [CLS] and [SEP], together or each."""
-  texts = [text for parts in examples for text in parts]
   sizes = np.zeros((len(examples), 2), np.int64)
-  for e, parts in enumerate(examples):
-    sizes[e, : len(parts)] = [len(ids) for ids, _ in parts]
-  none = np.zeros(0, np.int32)
-  tokens = np.concatenate([*(ids for ids, _ in texts), none])
-  units = np.concatenate([*(np.broadcast_to(units, len(ids)) for ids, units in texts), none])
-  second = np.array([len(parts) > 1 for parts in examples], bool)
-  shape = {'rows': 1, 'slots': slots, 'seq_length': seq_length}
-  row_of = np.zeros(len(examples), np.int64)
-  marks = np.full((len(examples), 2), ends)
-  arrays = build_rows(tokenizer, row_of, sizes, tokens, units, **shape, second=second, marks=marks)
+  tokens, units = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
+  for e, texts in enumerate(examples):
+    for k, (ids, unit_starts) in enumerate(texts):
+      sizes[e, k] = len(ids)
+      tokens.append(ids)
+      units.append(np.broadcast_to(unit_starts, len(ids)))
+  arrays = build_rows(
+    tokenizer,
+    np.zeros(len(examples), np.int64),
+    sizes,
+    np.concatenate(tokens),
+    np.concatenate(units),
+    seq_length=seq_length,
+    rows=1,
+    slots=slots,
+    second=np.array([len(texts) > 1 for texts in examples], bool),
+    marks=np.full((len(examples), 2), ends),
+  )
   return {name: array[0] for name, array in arrays.items()}
 
 

@@ -26,7 +26,8 @@ def cells(
   """The delimiter of a TSV or CSV file, which its first line shows, and the cells of each line.
   usual: the delimiter by its name."""
   head = list(itertools.islice(numbered, _HEAD))
-  if match := _EXCEL.fullmatch(head[0][1]):
+  match = _EXCEL.fullmatch(head[0][1])
+  if match:
     delimiter, head = match[1], head[1:]
   else:
     line = next((line for _, line in head if line.strip()), '')

@@ -58,11 +58,15 @@ def docstrings() -> Iterator[Docstring]:
   """Every docstring of every module of PACKAGES, in source order; test modules are left out.
   Parsing takes 8 to 15 s, so the result is kept in ~/.cache/bert_jax (or $XDG_CACHE_HOME/bert_jax)
   under a name that changes with all files read. Files that do not parse are skipped and logged."""
-  if not (modules := [module for package in PACKAGES for module in _modules(package)]):
+  modules = []
+  for package in PACKAGES:
+    modules += _modules(package)
+  if not modules:
     raise InputError('no documentation found to read; run pip install -r requirements.txt')
   installed = list(dict.fromkeys(package for package, _, _ in modules))
   log.info('docs: read are %s', ', '.join(installed))
-  if absent := [package for package in PACKAGES if package not in installed]:
+  absent = [package for package in PACKAGES if package not in installed]
+  if absent:
     log.info('docs: left out, as they are not installed: %s', ', '.join(absent))
 
   cache = _cache_path(modules)
@@ -83,7 +87,10 @@ def docstrings() -> Iterator[Docstring]:
 def documents() -> Iterator[tuple[str, list[str]]]:
   """(dotted name, sentences) for every module that has a docstring."""
   for module, group in itertools.groupby(docstrings(), key=lambda docstring: docstring.module):
-    yield module, [sentence for docstring in group for sentence in sentences(docstring.text)]
+    of_module = []
+    for docstring in group:
+      of_module += sentences(docstring.text)
+    yield module, of_module
 
 
 @functools.cache  # a run reads it for its labels, its training and its evaluation split
@@ -117,7 +124,8 @@ def sentences(text: str) -> list[str]:
   doctest, what stands between ``` or is indented after '::'."""
   result, fenced, margin = [], False, None
   for paragraph in _PARAGRAPH.split(text):
-    if not (lines := [line.rstrip() for line in paragraph.splitlines() if line.strip()]):
+    lines = [line.rstrip() for line in paragraph.splitlines() if line.strip()]
+    if not lines:
       continue
     starts = [line.lstrip()[:3] for line in lines]
     indent = min(len(line) - len(line.lstrip()) for line in lines)
@@ -134,7 +142,10 @@ def sentences(text: str) -> list[str]:
 
 def _modules(package: str) -> list[tuple[str, str, Path]]:
   """(package, dotted name, path) of the modules of a package, sorted, without tests."""
-  is_read = lambda name: name.isidentifier() and not _SKIPPED.search(name)
+
+  def is_read(name):
+    return name.isidentifier() and not _SKIPPED.search(name)
+
   top, roots, modules = (), [sysconfig.get_path('stdlib')], []
   if package != 'python':
     spec = find_spec(package)  # imports nothing for a name without dots

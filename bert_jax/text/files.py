@@ -91,8 +91,10 @@ def expand(spec: str) -> list[Path]:
   if path.is_dir():
     if saved_by_datasets(path):
       raise InputError(f'{spec} is a data set of `save_to_disk`; write hf:{path.absolute()}')
-    hidden = lambda file: any(part[0] in '._' for part in file.relative_to(path).parts)
-    found = [file for file in path.rglob('*') if not hidden(file)]
+    found = []
+    for file in path.rglob('*'):
+      if not any(part[0] in '._' for part in file.relative_to(path).parts):
+        found.append(file)
     advice = f'{spec} is a folder without files; give the folder that holds the data'
   else:
     in_bucket = isinstance(path, Bucket)

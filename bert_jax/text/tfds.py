@@ -18,7 +18,8 @@ def source(spec: str, split: str = 'train') -> tuple[dict[str, Any], Any, str]:
   NAME is what `tfds.builder` takes (`glue/sst2`, `my_corpus:1.0.0`; looked up in TFDS_DATA_DIR) or,
   beginning with / . or ~, the folder of a prepared dataset. SPLIT may be a slice, `train[:10%]`,
   and wins over `split`. Only ArrayRecord data is read: it needs no TensorFlow and loses no row."""
-  if not (match := _NAMED.fullmatch(spec)):
+  match = _NAMED.fullmatch(spec)
+  if not match:
     raise InputError(f'{spec!r} names no dataset; write tfds:NAME or tfds:NAME:SPLIT')
   name, split = match['name'], match['split'] or split
   try:
@@ -27,9 +28,10 @@ def source(spec: str, split: str = 'train') -> tuple[dict[str, Any], Any, str]:
   except InputError:
     raise
   except Exception as error:  # TFDS raises a dozen unrelated types
-    how = "'tfds build NAME --file_format=array_record', and set TFDS_DATA_DIR or give its folder"
-    fault = f'{spec} cannot be opened ({first_line(error)})'
-    raise InputError(f'{fault}; prepare it by {how}') from error
+    raise InputError(
+      f'{spec} cannot be opened ({first_line(error)}); prepare it by '
+      "'tfds build NAME --file_format=array_record', and set TFDS_DATA_DIR or give its folder"
+    ) from error
   if split == 'validation' and split not in builder.info.splits and 'dev' in builder.info.splits:
     split = 'dev'  # as CoNLL-2003 and RACE call it
   try:
@@ -50,8 +52,10 @@ def features_of(where: str | Path) -> Iterator[Any]:
 
   def checked(name: str) -> type:
     if not name.startswith('tensorflow_datasets.'):
-      fault = f'{where} names the class {quoted(name)}, and reading it would run that code'
-      raise InputError(f'{fault}; prepare the data anew, with the features of TFDS')
+      raise InputError(
+        f'{where} names the class {quoted(name)}, and reading it would run that code; '
+        'prepare the data anew, with the features of TFDS'
+      )
     return usual(name)
 
   with mock.patch.object(FeatureConnector, 'cls_from_name', checked):
@@ -71,7 +75,10 @@ def _builder(name: str) -> Any:
   if len(infos) != 1:
     raise InputError(f'{name} holds {len(infos)} prepared TFDS datasets; name the folder of one')
   builder = tfds.builder_from_directory(str(infos[0].parent))
-  if (form := builder.info.file_format.value) != 'array_record':
-    fault = f'{name} is prepared as {form}, which needs TensorFlow'
-    raise InputError(f'{fault}; prepare it with --file_format=array_record')
+  form = builder.info.file_format.value
+  if form != 'array_record':
+    raise InputError(
+      f'{name} is prepared as {form}, which needs TensorFlow; '
+      'prepare it with --file_format=array_record'
+    )
   return builder

@@ -5,7 +5,6 @@ import ast
 import json
 import math
 import re
-from collections.abc import Iterable
 from typing import Any
 
 DEEPEST = 100  # levels of lists and objects in JSON; data sets have ten at most
@@ -48,7 +47,7 @@ def printed_value(text: str) -> Any:
     return json_text(text)[0]
   except NotJson as error:
     # NumPy prints no comma between items, and two texts without one are one text for Python.
-    divided = _ITEM.sub(lambda x: x[1] + ', ' * bool(x[2]), _ARRAY.sub(r'\1', text))
+    divided = _ITEM.sub(lambda x: f'{x[1]}, ' if x[2] else x[1], _ARRAY.sub(r'\1', text))
     try:
       return ast.literal_eval(divided)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
@@ -64,11 +63,6 @@ def json_text(text: str) -> tuple[Any, int]:
   return value, halves
 
 
-def json_lines(rows: Iterable[dict[str, Any]]) -> str:
-  """The content of a file with a JSON object on each line."""
-  return ''.join(f'{json.dumps(row)}\n' for row in rows)
-
-
 def whole_number(text: str) -> int | None:
   """Parses decimal digits as an integer; None if there are other characters or too many digits."""
   text = text.strip()
@@ -78,9 +72,10 @@ def whole_number(text: str) -> int | None:
 def finite_number(text: str) -> float | None:
   """Parses a finite number; None if the text is none."""
   try:
-    return value if math.isfinite(value := float(text)) else None
+    value = float(text)
   except ValueError:
     return None
+  return value if math.isfinite(value) else None
 
 
 COMMA = re.compile(r'([-+]?\d{1,3}(?:\.\d{3})+|[-+]?\d+),(\d+)')  # 3,5 or 1.234,5
@@ -97,14 +92,20 @@ def decimal_number(text: str, divider: str = '', commas: bool = False) -> tuple[
     return finite_number(text.replace('.', '')), 'numbers with points between thousands'
   if match and (not grouped or commas or divider == ';'):
     return finite_number(f'{match[1].replace(".", "")}.{match[2]}'), 'numbers with a decimal comma'
-  unsure = 'numbers such as 1.234 (read with decimals)' * bool(grouped and divider == ';')
-  return finite_number(text), unsure
+  is_unsure = grouped and divider == ';'
+  return finite_number(text), 'numbers such as 1.234 (read with decimals)' if is_unsure else ''
 
 
 def _depth(value: Any) -> int:
   """The levels of lists and objects in a JSON value, counted up to DEEPEST + 1."""
   depth, level = 0, [value]
-  while depth <= DEEPEST and (held := [x for x in level if isinstance(x, (dict, list))]):
+  while depth <= DEEPEST:
+    outer, level, has_inner = level, [], False
+    for x in outer:
+      if isinstance(x, (dict, list)):
+        has_inner = True
+        level += x.values() if isinstance(x, dict) else x
+    if not has_inner:
+      return depth
     depth += 1
-    level = [y for x in held for y in (x.values() if isinstance(x, dict) else x)]
   return depth

@@ -9,7 +9,6 @@ from datetime import datetime
 from decimal import Decimal
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -227,19 +226,6 @@ def test_values_that_json_does_not_have(tmp_path):
   assert [row.get('more.en') for _, row in rows] == ['one', None, 'three']
 
 
-@pytest.mark.parametrize('kind', ['.arrow', '.stream.arrow'])
-def test_categories_of_polars_and_pandas_are_their_names(tmp_path, kind):
-  names = (pa.array(['u', 'v'], x) for x in (pa.string(), pa.string_view()))
-  pandas, polars = (pa.DictionaryArray.from_arrays([1, None, 0] * 50, x) for x in names)
-  lists = pa.ListArray.from_arrays(range(151), polars)
-  table = pa.table({'a': pandas, 'b': polars, 'c': lists, 'text': polars})
-  rows, _ = read(written(tmp_path, kind, table, rows=150))
-  for name in 'ab':
-    assert [row.get(name) for _, row in rows] == ['v', None, 'u'] * 50
-  assert [row['c'] for _, row in rows[-3:]] == ['["v"]', '[null]', '["u"]']
-  assert texts(tmp_path / f'a{kind}', skip=True)[0] == [['v'], ['u']] * 50
-
-
 def test_values_inside_others_are_read_as_alone(tmp_path, caplog):
   """Classes of a dictionary, texts that are not UTF-8, narrow numbers."""
   coded = pa.array(['a', 'b', 'a', 'c']).dictionary_encode()
@@ -283,17 +269,6 @@ TYPED = {  # {type: (values, the text of each)}
   pa.string_view(): (['a', None, 'b'], ['a', None, 'b']),
   pa.uint64(): ([2**64 - 1, 0, 7], [str(2**64 - 1), '0', '7']),
 }
-
-
-@pytest.mark.parametrize('hour', [0, 13])
-def test_dates_are_the_same_text_in_csv_and_parquet(tmp_path, hour):
-  times = [datetime(2020, 1, day, hour) for day in (2, 17)]
-  frame = pd.DataFrame({'day': pd.to_datetime(times), 'both': [[x] for x in times]})
-  frame[['day']].to_csv(tmp_path / 'a.csv', index=False)
-  frame.to_parquet(tmp_path / 'a.parquet')
-  (text, table) = (read(tmp_path / f'a.{x}')[0] for x in ('csv', 'parquet'))
-  assert [row['day'] for _, row in text] == [row['day'] for _, row in table]
-  assert [json.loads(row['both']) for _, row in table] == [[row['day']] for _, row in text]
 
 
 @pytest.mark.parametrize('kind', TYPED, ids=str)
@@ -423,11 +398,3 @@ def test_a_set_of_hugging_face_by_name(tmp_path):
     {'text': 'c', 'n': '3'}
   ]  # and not the old ones
   assert arrow.hf_set(spec, 'train')[2] != before
-
-
-def test_a_name_that_is_none_and_a_library_that_is_missing(monkeypatch):
-  assert files.is_named('hf:glue:sst2') and not files.is_named('half:x')
-  monkeypatch.setitem(__import__('sys').modules, 'datasets', None)
-  arrow.hf_set.cache_clear()
-  said = 'hf:glue:sst2:train needs a library; run: pip install datasets'
-  assert refusal(read, 'hf:glue:sst2:train') == said

@@ -1,13 +1,10 @@
 """The embedded corpus: the same everywhere, nothing imported, nothing lost without a word."""
 
-import gc
-import logging
 import os
 import re
 from collections import Counter
 
 import pytest
-from refusal import refused
 
 from bert_jax.text import documentation
 
@@ -99,28 +96,6 @@ def test_names_are_masked_as_whole_words_only(monkeypatch):
   assert documentation.labelled() == ({'text': masked, 'label': 'jax', 'modules': ['jax.a']},)
 
 
-def test_what_labelled_leaves_out_is_counted(monkeypatch, caplog):
-  rows = [('jax', f'One more text numbered {i % 3}') for i in range(4)] + [('jax', 'Too short.')]
-  rows += [('numpy', 'This label has one text')]
-  found = [documentation.Docstring(package, f'{package}.a', text) for package, text in rows]
-  monkeypatch.setattr(documentation, 'docstrings', lambda: iter(found))
-  monkeypatch.setattr(documentation, 'MIN_EXAMPLES', 2)
-  with caplog.at_level(logging.INFO, 'bert_jax'):
-    assert [example['label'] for example in documentation.labelled()] == ['jax'] * 3
-  assert '3 labelled texts' in caplog.text
-  assert "1 under 5 words, 1 duplicates, and labels under 2: {'numpy': 1}" in caplog.text
-
-
-def test_skipped_files_and_absent_packages_are_logged_cached_or_not(tiny, caplog):
-  for _ in range(2):
-    caplog.clear()
-    with caplog.at_level(logging.INFO, 'bert_jax'):
-      assert list(documentation.docstrings()) == TINY
-    assert 'skipped 1 files' in caplog.text and 'broken.py' in caplog.text
-    assert 'read are tiny\n' in caplog.text and 'installed: no_such_package\n' in caplog.text
-    assert gc.isenabled()  # which it is not while modules are parsed
-
-
 def test_cache_is_used_and_follows_the_files(tiny, monkeypatch):
   list(documentation.docstrings())
   with monkeypatch.context() as patch:
@@ -144,13 +119,6 @@ def test_damaged_or_unwritable_cache_does_no_harm(tiny, tmp_path, monkeypatch):
   (tmp_path / 'file').touch()
   monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'file'))
   assert list(documentation.docstrings()) == TINY
-
-
-def test_nothing_to_read_is_an_input_error(tiny, monkeypatch):
-  monkeypatch.setattr(documentation, 'PACKAGES', ('no_such_package',))
-  for read in (documentation.docstrings, documentation.documents, documentation.labelled):
-    with refused('pip install -r requirements.txt'):
-      next(read())
 
 
 def test_sentences_join_prose_and_keep_code():

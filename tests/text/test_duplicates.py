@@ -194,11 +194,3 @@ def test_exact_state_needs_no_library(monkeypatch):
   assert {again.is_duplicate(key) for key in keys} == {'exact'}
   with refused('needs datasketch; run: pip install'):
     Signer(0.8)
-
-
-def test_errors_say_what_to_do():
-  for threshold in (0, 1.0, -0.1, float('nan')):
-    with refused('not between 0 and 0.99; 0.8 is usual'):
-      Signer(threshold)
-  with refused("kind of duplicates 'fuzzy' is not known; use 'exact' or"):
-    Seen('fuzzy')

@@ -83,13 +83,6 @@ def test_what_is_missing_in_a_list_is_null_and_columns_are_named_by_texts():
     frames.table_of([{1: 'a', '1': 'b'}], 'x')
 
 
-def test_of_several_splits_one_is_to_be_chosen():
-  datasets = pytest.importorskip('datasets')
-  one = datasets.Dataset.from_dict({'text': ['a']})
-  with refused("several splits, 'train', 'test'; choose one"):
-    frames.table_of(datasets.DatasetDict(train=one, test=one), 'x')
-
-
 def test_a_checksum_is_that_of_the_rows():
   """Of what they say, not of the library or of how the columns are held."""
   of = lambda rows: frames.digest(frames.table_of(rows, 'x'))
@@ -116,9 +109,3 @@ def test_a_checksum_is_that_of_the_rows():
 def test_what_is_no_table_is_one_sentence(make, said):
   with refused(said):
     frames.table_of(make(), 'train')
-
-
-def test_a_library_without_arrow_is_named():
-  old = type('DataFrame', (), {'columns': ['text'], '__iter__': lambda self: iter(['text'])})
-  with refused('train is a DataFrame that gives no Arrow table; update'):
-    frames.table_of(old(), 'train')

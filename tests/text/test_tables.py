@@ -128,19 +128,6 @@ def test_a_missing_column_names_those_there_are():
   assert said == f"a.tsv:2 has no column 'sentense', {known}"
 
 
-def test_a_separator_that_is_not_known_is_said(tmp_path):
-  between = 'columns stand between commas, semicolons, tabs or |'
-  path = tmp_path / 'a.csv'
-  path.write_text('Text#Team\nein Satz#it\n')
-  ((_, row),) = tables.records(str(path), counts=Counter())
-  assert refusal(column, row, 'Text', 'a.csv').endswith(f"only 'Text#Team'; {between}")
-  path.write_text('Nr#Text\n1#ja, so, ja\n')
-  assert fails(path).endswith(f"a.csv:2: 3 columns where 1 are expected ('Nr#Text'); {between}.")
-  path.write_text('text_1\nja\n')  # a name as any other
-  ((_, row),) = tables.records(str(path), counts=Counter())
-  assert refusal(column, row, 'text_2', 'a.csv').endswith('; name one of these')
-
-
 QUOTED = [['text', 'label'], ['a "b"\tc\nd', 'x'], ['plain', 'y "z"'], ['"', '']]
 
 

@@ -17,9 +17,6 @@ import pytest
 from conftest import ROOT
 from refusal import refusal
 
-from bert_jax import config as config_lib
-from bert_jax.corpus import loading
-from bert_jax.errors import first_line
 from bert_jax.text import documents as reader
 from bert_jax.text import files, record_sources, tables
 from bert_jax.text import sentences as sentences_module
@@ -35,12 +32,6 @@ def read(spec, **options):
 
 def fails(spec, **options):
   return refusal(read, spec, **options)
-
-
-def test_the_first_line_of_an_error_is_there_for_every_error():
-  assert first_line(ValueError('one thing.\nanother')) == 'one thing'
-  assert first_line(KeyError('no such split')) == 'no such split'
-  assert first_line(EOFError()) == 'EOFError'
 
 
 @pytest.mark.parametrize(
@@ -234,35 +225,6 @@ def test_folders_and_globs_are_read_in_sorted_order(tmp_path):
   assert len(expand(f'{tmp_path}/**/*.txt')) == 3
 
 
-@pytest.mark.parametrize('name', ['a.csv', 'a.tsv.gz'])
-@pytest.mark.parametrize('format', ['auto', 'lines'])
-def test_a_table_that_is_read_as_lines_is_named_once(tmp_path, caplog, name, format):
-  content = b'id,text\n1,"One. Two"\n'
-  (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith('gz') else content)
-  for _ in range(2):
-    read(tmp_path / name, format=format)
-  said = f'{tmp_path / name} is a table, whose lines are read whole'
-  assert caplog.text.count(said) == (format == 'auto')
-
-
-def test_invalid_utf8_is_replaced_counted_and_logged_once(tmp_path, caplog):
-  """Of a file that is read twice, and of many files."""
-  (tmp_path / 'a.txt').write_bytes(b'fine \xc3\xa9\ncaf\xe9\n')
-  with caplog.at_level(logging.WARNING, 'bert_jax'):
-    for _ in range(2):  # as a run reads its data several times
-      found, counts = read(tmp_path / 'a.txt')
-  assert found[0].sentences == ['fine é', 'caf\ufffd']
-  assert 'name another encoding in data.text_encoding (--text-encoding)' in caplog.text
-  assert counts['invalid_utf8_lines'] == 1
-  (record,) = caplog.records
-  assert record.getMessage().startswith(f'{tmp_path}/a.txt:2 has bytes that are no characters, ')
-  for k in range(5):
-    (tmp_path / 'many' / f'{k}.txt').parent.mkdir(exist_ok=True)
-    (tmp_path / 'many' / f'{k}.txt').write_bytes(b'fine \xc3\xa9\n\xff\n')
-  assert read(tmp_path / 'many')[1]['invalid_utf8_lines'] == 5
-  assert [x.getMessage().count('0.txt:2 has bytes') for x in caplog.records[1:]] == [1]
-
-
 def test_reading_is_a_stream(tmp_path):
   (tmp_path / 'a.txt').write_bytes(b'One.\n\n' * 1000 + b'\0')
   counts = Counter()
@@ -296,10 +258,6 @@ def test_errors_name_the_file_and_the_fix(tmp_path, name, content, message):
   if content is not None:
     (tmp_path / name).write_bytes(content)
   assert re.search(message, fails(tmp_path / name))
-
-
-def test_an_unknown_format_is_refused(tmp_path):
-  assert 'is unknown; use one of auto, sentences,' in fails(tmp_path, format='markdown')
 
 
 def test_held_out_is_a_stable_choice_of_about_the_share():
@@ -382,14 +340,6 @@ def test_tfds_rows_in_several_blocks(prepared, monkeypatch):
   assert read(spec) == whole
 
 
-def test_tfds_is_evaluated_on_its_validation_split(prepared):
-  config = config_lib.load('configs/pretrain.py:runlocal', [])
-  number = {'train': 10, 'eval': 2}
-  for split, expected in number.items():
-    spec = f'tfds:{prepared / "tiny_corpus"}'
-    assert len(list(loading.documents(config, spec, Counter(), split))) == expected
-
-
 def test_tfds_errors(prepared, tmp_path):
   folder = prepared / 'tiny_corpus'
   said = fails(f'tfds:{folder}:test')
@@ -408,13 +358,6 @@ def test_a_truncated_tfds_file_is_an_error_not_empty_documents(prepared, tmp_pat
   (file,) = tmp_path.glob('**/*-train.array_record*')
   os.truncate(file, int(file.stat().st_size * share))
   assert re.search('prepare it again|cannot be read', fails(f'tfds:{tmp_path}'))
-
-
-def test_tfds_data_in_another_format_is_refused(prepared, tmp_path):
-  shutil.copytree(prepared / 'tiny_corpus', tmp_path, dirs_exist_ok=True)
-  (info,) = tmp_path.glob('**/dataset_info.json')
-  info.write_text(info.read_text().replace('array_record', 'tfrecord', 1))
-  assert 'is prepared as tfrecord, which needs TensorFlow' in fails(f'tfds:{tmp_path}')
 
 
 def test_tfds_by_name_imports_neither_tensorflow_nor_torch(prepared):

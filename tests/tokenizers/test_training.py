@@ -83,13 +83,6 @@ def test_a_small_corpus_is_filled_up():
   assert tokenizer.special_ids == (0, 1, 2, 3, 4), '[unused0] is a piece like others'
 
 
-def test_a_vocabulary_may_have_no_merged_pieces():
-  """For lack of room, or of words that have two characters."""
-  alphabet = [*RESERVED, 'a', 'b', '##a', '##b']
-  assert train('wordpiece', ['ab ab b'], 9)[0].pieces == alphabet
-  assert train('wordpiece', ['a b a'], 10)[0].pieces == [*alphabet, '[unused0]']
-
-
 def test_rare_characters_are_dropped_and_counted():
   tokenizer, counts = train('wordpiece', ['ab ' * 500 + 'axb'], 12, coverage=0.999)
   assert (counts['characters_kept'], counts['characters_dropped']) == (2, 1)
@@ -216,11 +209,6 @@ def test_training_that_cannot_work_is_refused_in_one_sentence(kind):
     assert train(kind, size=largest)[1]['pieces'] == largest
 
 
-def test_a_language_of_control_characters_is_refused():
-  texts = {'x': ['ab cd'], 'y': ['\u200b']}
-  assert "language 'y' holds no words" in refusal(train, 'wordpiece', texts, 50, sampling=0.7)
-
-
 # ------------------------------------------------------------------------------ languages
 
 
@@ -256,13 +244,6 @@ def test_languages_that_are_not_weighed_change_nothing(texts, kind):
   for named, sampling in ((texts, 1.0), ({'xx': both}, 0.3)):
     ours = train(kind, named, size, coverage=1.0, sampling=sampling)[0]
     assert ours.fingerprint == plain.fingerprint
-
-
-def test_the_shares_of_languages_are_told_where_there_are_several():
-  counts = {'words': 12345, 'shares': {'': 1.0}}
-  assert run_tokenizer.describe(counts) == '12,345 words'
-  counts['shares'] = {'en': 0.7, 'is': 0.3}
-  assert run_tokenizer.describe(counts) == '12,345 words, 70.0% en, 30.0% is'
 
 
 def test_a_weight_is_as_good_as_so_many_copies(texts):

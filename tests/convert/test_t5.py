@@ -200,3 +200,10 @@ def test_ids_and_vectors_are_theirs(tmp_path, shared, monkeypatch, gate):
   assert again(lines)['input_ids'] == theirs(lines)['input_ids']
   vectors = sentences.SentenceTransformer(str(tmp_path / 'hf'), device='cpu').encode(lines[:4])
   np.testing.assert_allclose(vectors, ours.embed(lines[:4], normalize=False), rtol=0, atol=1e-4)
+
+
+def test_an_encoder_without_a_cls_goes_out_by_the_command(tmp_path, folder):
+  """Its answers are compared, too."""
+  convert.convert(str(folder), f'hf:{tmp_path}/hf')
+  found, again = trained.load(folder), trained.load(tmp_path / 'hf')
+  same(found.params, again.params, found.config)

@@ -39,7 +39,8 @@ def execute(name, parameters, then=''):
   places = [i for i, x in enumerate(notebook.cells) if 'parameters' in x.metadata.get('tags', ())]
   source = '\n'.join(f'{name} = {value!r}' for name, value in parameters.items())
   source += "\nfrom bert_jax import notebooks\nnotebooks.machine = lambda: 'cpu'"  # which is slow
-  source += '\nimport fake_bucket' * parameters['FOLDER'].startswith('fake:')
+  if parameters['FOLDER'].startswith('az:'):
+    source += '\nimport fake_bucket'
   notebook.cells.insert(places[0] + 1, new(source))
   notebook.cells += [new(then)] if then else []
   here = {'metadata': {'path': str(ROOT)}}

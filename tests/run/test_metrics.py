@@ -6,7 +6,6 @@ import struct
 import subprocess
 import sys
 import time
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,11 +14,10 @@ import numpy as np
 import pytest
 from conftest import ROOT
 
-from bert_jax import metrics, sharding
-from bert_jax.config import load, timeline_of
+from bert_jax import metrics
+from bert_jax.config import load
 from bert_jax.metrics import Level, LossLevel, Mean
-from bert_jax.rows.source import Source
-from bert_jax.run import metrics_log, progress, session, speed, stopping
+from bert_jax.run import speed
 from bert_jax.run.inputs import Inputs
 from bert_jax.run.trackers import TensorBoard
 
@@ -87,31 +85,6 @@ def test_a_measured_peak_that_was_too_low_is_no_mfu_of_all(monkeypatch):
     assert clock.read(10).get('mfu') == (mfu and pytest.approx(mfu))
 
 
-def test_waiting_for_other_processes_is_waiting_for_devices(monkeypatch):
-  """A vote takes 3 seconds, since another process is late, and the metrics of a step 0.5."""
-  now, settled = [50.0], []
-  monkeypatch.setattr(speed.time, 'perf_counter', lambda: now[0])
-
-  def after(seconds, result):
-    now[0] += seconds
-    return result
-
-  config = SimpleNamespace(checkpoint=SimpleNamespace(minutes=0.0), max_hours=0.0)
-  watch = stopping.Watch(config, sharding.make_mesh(1, 1, 1, jax.devices()[:1]), 0.0, lambda: False)
-  watch.vote = SimpleNamespace(cast=lambda number: after(3.0, stopping.Wish.SAVE))
-  never = SimpleNamespace(due=lambda step: False)
-  at = SimpleNamespace(watch=watch, logger=never, evaluator=never)
-  at.saver = SimpleNamespace(due=lambda step, wish: step == 4 and wish == stopping.Wish.SAVE)
-  at.tally = SimpleNamespace(settle=lambda now: settled.append(now) or after(0.5, 7))
-  at.run = SimpleNamespace(clock=SimpleNamespace(blocked=1.0))
-  assert session.Session.settle(at, 4) == stopping.Wish.SAVE
-  assert at.run.clock.blocked == 4.5 and settled == [True]
-
-
-SPEED = {'tokens_per_s': 1234.5, 'data_wait': 0.0, 'goodput': 0.875, 'mfu': 0.251}
-SPEED |= {'step_seconds': 70.0, 'data_seconds': 0.0, 'eval_seconds': 9.0, 'save_seconds': 1.0}
-
-
 @pytest.mark.parametrize(
   'steps, every, expected', [(29, 0, 3), (3, 0, 1), (371, 0, 38), (5000, 0, 50), (29, 7, 7)]
 )
@@ -120,56 +93,6 @@ def test_a_short_run_has_lines_enough_for_a_curve(steps, every, expected):
   given: Any = SimpleNamespace(config=config, steps=steps)
   assert Inputs.log_every.fget(given) == expected  # pyrefly: ignore[missing-attribute]
   assert load('configs/finetune.py').log.every == 0
-
-
-def logger_of(spec, losses, tally, steps_since=3):
-  """(a Logger of a run of 500 steps, what it writes): 40 rows hold the text thrice."""
-  source = type('Rows', (Source,), {'cuts': 3, '__len__': lambda self: 40})()
-  source.baselines = {'mlm': LossLevel(3.5, 'unigram')}
-  config, written = load(f'configs/{spec}.py:runlocal'), []
-  clock = SimpleNamespace(
-    read=lambda tokens: SPEED | {'data_wait_process': 2},
-    steps=steps_since, done=2.5, before={'a': 20, 'b': 5},
-  )  # fmt: skip
-  inputs = SimpleNamespace(config=config, steps=500, log_every=3, timeline=timeline_of(config))
-  inputs.batches = SimpleNamespace(source=source)
-  inputs.objective = SimpleNamespace(derived_metrics=lambda _: {}, loss_weights=losses)
-  inputs.passes = lambda rows: Inputs.passes(inputs, rows)
-  run = SimpleNamespace(inputs=inputs, rates=[0.0] * 500, tally=tally(inputs), clock=clock)
-  writer = SimpleNamespace(write=lambda *line: written.append(line))
-  return metrics_log.Logger(run, writer, progress.Progress(500, 0, Path('W'))), written
-
-
-def test_a_line_says_where_a_run_stands_and_what_it_waits_for(monkeypatch):
-  """Step 3 of 500, each of 32 rows."""
-  said = []
-  logger, written = logger_of(
-    'pretrain', {'mlm': 1.0}, lambda x: metrics_log.Tally(x, seen={'seen_tokens': 5_123_000.0})
-  )
-  monkeypatch.setattr(speed.time, 'strftime', lambda form: f'<{form}>')
-  monkeypatch.setattr(progress.log, 'info', said.append)
-  for step in (1, 2, 3):
-    logger.maybe(step)
-  pace = 'tokens/s=1,234  MFU=25.1%  goodput=88%  data_wait=0%  data_wait_process=2'
-  # 497 full batches of 10 seconds each, evaluations and saves included.
-  rest = f'tokens=5,123,000  passes=7.20  {pace}  ETA=1:22:50'
-  assert said == [f'<%H:%M:%S>  step 3/500    {rest}']
-  assert written[0][:2] == (3, 'train') and written[0][2].items() >= SPEED.items()
-
-
-@pytest.mark.parametrize(
-  'spec, weights, shown',
-  [
-    ('pretrain', {'mlm': 1.0, 'nsp': 1.0}, 'loss 2.5  mlm 2.75 (0.75 below unigram)'),
-    ('pretrain', {'mlm': 0.5}, 'mlm 2.75 (0.75 below unigram)'),  # half of it is the loss
-    ('finetune', {'mlm': 1.0}, 'mlm 2.75'),  # these rows are not all that the baseline is of
-  ],
-)
-def test_a_line_has_each_loss_once(spec, weights, shown):
-  window = {'loss': Mean(17.5, 7.0), 'tokens': Mean(90.0, 100.0), 'mlm': Mean(11.0, 4.0)}
-  logger, written = logger_of(spec, weights, lambda x: metrics_log.Tally(x, window=window))
-  assert logger._line(500).startswith(f'{shown}  tokens=0  ')
-  assert written[0][2]['loss'] == 2.5 and written[0][2]['fill'] == 0.9
 
 
 def test_lines_are_utf8_in_every_locale(tmp_path):
@@ -186,15 +109,7 @@ def test_a_loss_is_told_from_a_score_by_its_baseline_not_by_its_name():
   baselines = {'accuracy': LossLevel(4.5, 'unigram'), 'hits': Level(0.25, 'prior')}
   values = metrics.values(terms, baselines)
   assert values == {'accuracy': 3.0, 'hits': 0.3, 'nats': 1.6, 'accuracy_below_unigram': 1.5}
-  said = 'accuracy 3 (1.50 below unigram)  hits 0.3 (prior 0.25)  nats 1.6'
-  assert metrics_log.health(values, baselines) == said
-  above = metrics_log.health({'hits': 0.256}, {'hits': LossLevel(0.25, 'mean')})
-  assert above == 'hits 0.256 (0.01 ABOVE mean)'
-  # What an evaluation counts itself stands beside its score, and that it collapsed at the end.
   own = {'replaced_accuracy': 0.87, 'replaced_accuracy_majority': 0.85, 'constant': 1.0}
-  assert metrics_log.health(own, {}) == (
-    'replaced_accuracy 0.87 (majority 0.85)  one answer for all'
-  )
   assert metrics.own_levels(own) == {'replaced_accuracy': Level(0.85, 'majority')}
 
 

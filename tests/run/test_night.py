@@ -1,6 +1,5 @@
 """What goes wrong while nobody looks: stops, clocks, numbers that are not finite, spikes."""
 
-import dataclasses
 import json
 import math
 import os
@@ -8,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from types import SimpleNamespace
 
 import jax
@@ -22,7 +20,6 @@ from running import bytes_of, lines, same_bits, saved
 
 from bert_jax import config as config_lib
 from bert_jax import sharding, step
-from bert_jax.command_line import command_line
 from bert_jax.errors import InputError
 from bert_jax.rows.batches import Batches
 from bert_jax.run import metrics_log, session, speed, stopping
@@ -69,14 +66,6 @@ def test_a_vote_that_comes_late_does_not_save_twice(monkeypatch):
       return before
 
   assert asked_to_save(monkeypatch, 1.0, 0.0, 100, Late())[0] == [15, 85]
-
-
-@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
-def test_a_command_that_is_interrupted_says_one_line(number, capsys):
-  with pytest.raises(SystemExit) as end, command_line():
-    os.kill(os.getpid(), number)
-    time.sleep(10)
-  assert (end.value.code, capsys.readouterr().err) == (130, 'stopped\n')
 
 
 def test_a_command_that_is_interrupted_while_it_compiles_ends_at_once():
@@ -194,28 +183,9 @@ def test_replay_runs_a_step_alone(corpus_file, tmp_path, monkeypatch):
   assert np.sqrt((norms**2).sum()) == pytest.approx(line['grad_norm'], rel=1e-5)
   assert len(facts['rows']) == 8 and facts['first_not_finite'] == ''
   assert files == bytes_of(workdir)
-  for at in (0, 21):
-    with pytest.raises(InputError, match=f'--step is {at}'):
-      replay.replay(workdir, at)
   text.write_text(text.read_text().replace('river', 'forest'))
   with pytest.raises(InputError, match='the training data is not what it was at'):
     replay.replay(workdir, 14)
-
-
-def first_not_finite(inputs, state):
-  program = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.timeline)
-  rest = inputs.batches[0], program.constants, inputs.timeline
-  return replay.first_not_finite(inputs.objective, state, *rest)
-
-
-def test_the_first_module_whose_output_is_not_finite_is_named(pretrained):
-  """Weights as large as that are finite themselves; their product is not."""
-  inputs = read_inputs(contents.read_config(pretrained[0]), pretrained[0])
-  params = jax.tree.map(lambda x: x, pretrained[1].params)
-  dense = params['encoder']['layer_0']['intermediate']
-  dense['kernel'] = jnp.full_like(dense['kernel'], 3e38)
-  state = dataclasses.replace(pretrained[1], params=params)
-  assert first_not_finite(inputs, state) == 'Encoder/layer_0/intermediate'
 
 
 def test_among_scanned_layers_it_is_named_with_its_layer(tmp_path):
@@ -230,7 +200,11 @@ def test_among_scanned_layers_it_is_named_with_its_layer(tmp_path):
   params = drawn(inputs.objective.init)
   params['encoder']['layers']['output']['kernel'][2] = 3e38
   state = step.State(jnp.int32(0), jax.device_put(params), {}, {})
-  assert first_not_finite(inputs, state) == 'Encoder/layers/output of layer 2'
+  program = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.timeline)
+  found = replay.first_not_finite(
+    inputs.objective, state, inputs.batches[0], program.constants, inputs.timeline
+  )
+  assert found == 'Encoder/layers/output of layer 2'
 
 
 def test_rows_of_a_batch_are_named_as_they_are_read(pretrained):
@@ -269,20 +243,6 @@ def test_metrics_are_counted_once_the_next_step_runs_and_spikes_by_the_losses_be
 # ---- speed ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-  'platform, peak, mfu',
-  [('tpu', 1e6, 0.5), ('tpu', math.nan, None), ('tpu', 1e5, None), ('cpu', 1e5, None)],
-)
-def test_mfu_is_left_out_where_it_is_not_known(platform, peak, mfu, monkeypatch):
-  monkeypatch.setattr(speed, 'peak_flops', lambda: peak)
-  device = SimpleNamespace(platform=platform, device_kind='x')
-  monkeypatch.setattr(speed.jax, 'devices', lambda: [device])
-  clock = speed.Clock(1e6)
-  monkeypatch.setattr(speed.time, 'perf_counter', lambda: clock.started + 2)
-  clock.steps = clock.batches = 1
-  assert clock.read(10).get('mfu') == mfu
-
-
 def test_the_speed_counts_the_rows_that_a_step_has(monkeypatch):
   """Of two steps with a half and a quarter of their rows, three quarters of a full batch."""
   monkeypatch.setattr(speed, 'peak_flops', lambda: 1e9)
@@ -303,6 +263,5 @@ def test_a_size_that_is_given_is_not_replaced_by_init_from(corpus_file, pretrain
   config = small_pretrain(corpus_file, *given)
   names = config_lib.names_of(given)
   assert names == ('init_from', 'model.num_hidden_layers')
-  said = r'model.num_hidden_layers is 1 in .*--config.model.num_hidden_layers=3 is given; leave'
-  with pytest.raises(InputError, match=said):
+  with pytest.raises(InputError, match='--config.model.num_hidden_layers=3'):
     train(config, tmp_path / 'run', names)

@@ -157,42 +157,11 @@ def test_a_stop_at_any_moment_loses_nothing(schedule, tmp_path):
     assert written(workdir, kept) == expected, moment
 
 
-def test_what_was_stopped_twice_ends_as_what_nothing_stopped(tmp_path):
-  """After its hours; and in an evaluation, as if it had been killed once that was written."""
-  config, kept = configured(IN_TURN), {}
-  whole, expected = trains(config, tmp_path / 'whole', kept), written(tmp_path / 'whole', kept)
-  workdir, kept, asked = tmp_path / 'run', {}, []
-  said = 'max_hours=1e-09 are over: saved at step 1 of 12'
-  with pytest.raises(errors.Paused, match=said) as end:
-    trains(configured(IN_TURN, 'max_hours=1e-9'), workdir, kept)
-  assert errors.farewell(end.value)[1] == 3 and [*kept] == [1]
-  with pytest.raises(KeyboardInterrupt, match='a signal at step 4 of 12; run the same'):
-    trains(config, workdir, kept, lambda: asked.append(1) or len(asked) >= 4)  # after steps 2 to 4
-  assert [*kept] == [1, 4] and not lines(workdir, 'eval')
-  with (workdir / 'metrics.jsonl').open('a') as file:
-    file.write(json.dumps({'step': 4, 'split': 'eval'}) + '\n')
-  assert trains(config, workdir, kept) == whole
-  assert written(workdir, kept) == expected
-
-
-def test_an_evaluation_that_fails_loses_nothing(tmp_path, monkeypatch):
-  """The state is saved before it, and it is made up for when the same command is given again."""
-  config, kept, calls = configured('checkpoint.every=0 eval.every=5'), {}, []
-
-  def failing(*arguments, **options):
-    calls.append(1)
-    if len(calls) == 3:
-      raise MemoryError
-    return one_pass(*arguments, **options)
-
-  whole, expected = trains(config, tmp_path / 'whole', kept), written(tmp_path / 'whole', kept)
+def test_a_run_whose_hours_are_over_saves_and_may_be_tried_again(tmp_path):
   kept = {}
-  with monkeypatch.context() as patch, pytest.raises(MemoryError):
-    patch.setattr(evaluation, 'one_pass', failing)
-    trains(config, tmp_path / 'run', kept)
-  assert max(kept) == STEPS and kept[STEPS][1]['metrics'] == {}
-  assert trains(config, tmp_path / 'run', kept) == whole
-  assert written(tmp_path / 'run', kept) == expected
+  with pytest.raises(errors.Paused) as end:
+    trains(configured(IN_TURN, 'max_hours=1e-9'), tmp_path / 'run', kept)
+  assert errors.farewell(end.value)[1] == 3 and [*kept] == [1]
 
 
 def test_a_line_is_the_mean_since_the_line_before(tmp_path):
@@ -225,18 +194,7 @@ def test_a_run_saves_by_the_clock(tmp_path):
   assert {1, 3, 5, 12} <= set(kept)
 
 
-def test_a_spike_is_named_and_counted(tmp_path, caplog):
-  guard = configured('log.every=2', SPIKES)
-  expected = trains(configured('log.every=2'), tmp_path / 'without', {})
-  assert trains(guard, tmp_path / 'run', {}) == expected
-  said = [text for text in caplog.messages if 'the loss has a spike at step' in text]
-  assert len(said) == 2 and 'at step 6' in said[0] and 'at step 10' in said[1]
-  logged, others = (lines(tmp_path / name, 'train') for name in ('run', 'without'))
-  assert [line['loss_spikes'] for line in logged] == [0, 0, 1, 1, 2, 2]
-  assert [x['seen_tokens'] for x in logged] == [x['seen_tokens'] for x in others]
-
-
-def test_skipped_steps_are_counted_and_too_many_in_a_row_end_the_run(tmp_path, caplog):
+def test_skipped_steps_are_counted_and_too_many_in_a_row_end_the_run(tmp_path):
   """Two of the three in a row come before a stop, the third after it."""
 
   def step(state, batch, constants):
@@ -251,12 +209,10 @@ def test_skipped_steps_are_counted_and_too_many_in_a_row_end_the_run(tmp_path, c
   logged, tallied = lines(tmp_path, 'train'), kept[9][1]['tally']
   assert [line['skipped_steps'] for line in logged] == [0, 1, 1, 2]
   assert (tallied['events'], tallied['in_a_row']) == ({'skipped_steps': 3}, 2)
-  assert 'step 3 is skipped: its loss is nan' in caplog.text
   assert all(math.isfinite(x) for line in logged for x in line.values() if isinstance(x, float))
   # The schedule, here 1 / step, goes by the steps that counted.
   assert [line['learning_rate'] for line in logged] == pytest.approx([1 / n for n in (2, 3, 5, 6)])
-  said = r'the loss is nan at step 10 \(as in the 2 steps before; rows 9; gradient norms: mlm nan\)'
-  with pytest.raises(InputError, match=said):
+  with pytest.raises(InputError, match='the loss is nan at step 10'):
     trains(config, tmp_path, kept, step=step)
 
 
@@ -266,10 +222,10 @@ def test_a_gradient_that_is_not_finite_ends_the_run_and_its_step_is_not_saved(tm
     return state, metrics | {'grad_norm': np.float64(np.inf if batch == 6 else 1)}
 
   kept = {}
-  with pytest.raises(InputError, match=r'the grad_norm is inf at step 7 \(rows 6\), so the run st'):
+  with pytest.raises(InputError, match='the grad_norm is inf at step 7'):
     trains(configured(EACH), tmp_path, kept, step=steep)
   summary = json.loads((tmp_path / 'summary.json').read_text())
-  assert summary['state'] == 'failed' and 'so the run stops' in summary['error'] and max(kept) == 6
+  assert summary['state'] == 'failed' and max(kept) == 6
 
 
 def test_a_step_to_which_something_crosses_unasked_ends_the_run(tmp_path):

@@ -11,7 +11,6 @@ from running import edit, flipped, without_a_model
 from bert_jax import config as config_lib
 from bert_jax.files import seal, write_sealed
 from bert_jax.metrics import Level
-from bert_jax.tasks import TASKS
 from bert_jax.tools import rerun
 from bert_jax.train import train
 from bert_jax.workdir import contents, recorded, records
@@ -74,16 +73,6 @@ def test_what_is_written_is_what_is_read():
     assert type(record).from_json(json.loads(json.dumps(record.to_json()))) == record
   old = {'data': {'eval': {'rows': 9, 'examples': 50}}}  # all of them have gold
   assert recorded.Facts.from_json(old).split('eval').scored == 50
-
-
-def test_what_a_run_is_judged_by():
-  def judge(*fields):
-    config = config_lib.load('configs/pretrain.py:runlocal', [f'--config.{x}' for x in fields])
-    return TASKS[config.objective].judge(config)
-
-  assert judge('eval.seed=7').metric == 'mlm' and judge('eval.seed=7').under['eval.seed'] == 7
-  best = 'checkpoint.best_metric=nsp', 'eval.batches=0', 'checkpoint.best_mode=max'
-  assert judge(*best).metric == 'nsp'
 
 
 META = 'checkpoints/20/meta/metadata'
@@ -151,15 +140,6 @@ def test_a_flipped_bit_is_never_silent(run, name):
     path.write_bytes(flipped(data, place))
     found = read(run)
     assert found.faults or found == whole, place
-
-
-@pytest.mark.parametrize(
-  'text', ['[]', '{"runs": {"a', '{}', '{"runs": 3}', '{"runs": {"a": 3}}', '{"runs": {"a/b": {}}}']
-)
-def test_a_damaged_sweep_is_named(text, tmp_path):
-  (tmp_path / 'sweep.json').write_text(text)
-  (fault,) = records.read_sweep(tmp_path).faults
-  assert 'sweep.json' in fault
 
 
 def test_how_the_runs_of_a_sweep_ended(tmp_path):

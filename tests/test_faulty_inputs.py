@@ -14,18 +14,12 @@ from bundles import rebuilt, table, zipped
 from refusal import refusal
 
 from bert_jax import config as c
-from bert_jax import tokenizers
-from bert_jax.config import InputError
 from bert_jax.convert import config_json, torch_pickle
 from bert_jax.convert.families import record
 from bert_jax.corpus import store
-from bert_jax.errors import listed, quoted
-from bert_jax.tasks import TASKS
-from bert_jax.tasks.choice import reading as choice
 from bert_jax.tasks.classification import reading as classification
-from bert_jax.tasks.coreference import reading as coreference
 from bert_jax.tasks.faulty_records import Problems
-from bert_jax.tasks.tagging import conll, scores
+from bert_jax.tasks.tagging import conll
 from bert_jax.text import documents, plain_formats, tables
 from bert_jax.text.values import NotJson, json_value, whole_number
 
@@ -57,107 +51,35 @@ def refused(function, *arguments, most=700, **options):
 
 def test_json_is_read_or_not_json():
   assert json_value('{"a": [1, "x"]}') == {'a': [1, 'x']} and json_value(b'[]') == []
-  for text_, why in (
-    (DEEP, 'nested too deeply'),
-    ('[' * 101 + ']' * 101, 'nested too deeply'),
-    (HUGE, '4,300'),
-    ('{', 'not JSON'),
-    (b'"\xff"', 'not UTF-8'),
-    ('{"a":' * 101 + '1' + '}' * 101, 'too deeply'),
-  ):
-    with pytest.raises(NotJson, match=why):
-      json_value(text_)
-  assert json_value('[' * 100 + ']' * 100) and len(json_value(json.dumps([[]] * 500))) == 500
-  given = ('12', ' 7 ', '', '-1', '1.0', HUGE, '٣')
+  for text in DEEP, '[' * 101 + ']' * 101, '{"a":' * 101 + '1' + '}' * 101, HUGE, '{', b'"\xff"':
+    with pytest.raises(NotJson):
+      json_value(text)
+  assert json_value('[' * 100 + ']' * 100)
+  given = '12', ' 7 ', '', '-1', '1.0', HUGE, '٣'
   assert [whole_number(x) for x in given] == [12, 7, None, None, None, None, 3]
-
-
-def test_a_sentence_quotes_a_line_at_most():
-  assert quoted('ab') == "'ab'" and quoted(None) == 'None' and quoted([1]) == '[1]'
-  assert quoted('x' * 10_000) == f"'{'x' * 80}'.. (10,000 characters)"
-  assert len(quoted(['x' * 10_000])) < 120 and 'digits' in quoted(10**5_000)
-  assert listed('abc', 2) == "'a', 'b' and 1 more"
-
-
-GAP = 'ID\tText\tPronoun\tPronoun-offset\tA\tA-offset\tA-coref\tB\tB-offset\tB-coref\tURL\n'
-SPANS = {'span1_text': 'Ann', 'span1_index': 0, 'span2_text': 'she', 'span2_index': 1}
-WSC = {'text': 'Ann she', 'label': 1, 'target': SPANS}
-COPA = {'premise': 'p', 'question': 'cause', 'choice1': 'a', 'choice2': 'b', 'label': HUGE}
-RECORDS = {  # {name: (content, file)}
-  'gap': (GAP + f'g\tAnn saw Eve.\tshe\t{HUGE}\tAnn\t0\tTRUE\tEve\t8\tFALSE\tu\n', 'a.tsv'),
-  'wsc': (json.dumps(WSC).replace('0,', f'{HUGE},'), 'a.jsonl'),
-  'wsc, a text': (json.dumps(WSC | {'target': SPANS | {'span1_index': HUGE}}), 'a.jsonl'),
-  'wsc, a target': (json.dumps(WSC | {'target': DEEP}), 'a.jsonl'),
-  'swag': (f',sent1,sent2,ending0,ending1,label\n0,a,b,c,d,{HUGE}\n', 'a.csv'),
-  'copa': (json.dumps(COPA), 'a.jsonl'),
-  'dream': (f'[[["a"], [{{"question": "q", "choice": ["a", "b"], "answer": {DEEP}', 'a.json'),
-}
-
-
-@pytest.mark.parametrize('name', RECORDS)
-def test_huge_numbers_and_deep_json_in_records(tmp_path, name):
-  content, file = RECORDS[name]
-  path, format = tmp_path / file, name.partition(',')[0]
-  path.write_text(content)
-  kind, reader = ('coreference', coreference) if format in ('gap', 'wsc') else ('choice', choice)
-  fields = {'task.format': format, 'task.max_length': 32}
-  assert 'data.train' in refused(read, reader.read, kind, path, **fields)
-  if kind == 'coreference' or format != 'dream':
-    nothing = refused(read, reader.read, kind, path, skip=True, **fields)
-    assert 'all 1 records were left out, the first of them since' in nothing
-
-
-@pytest.mark.parametrize('content', [DEEP, f'{{"hidden_size": {HUGE}}}', '{"hidden_size": "\ud800'])
-def test_damaged_config_json(tmp_path, content):
-  (tmp_path / 'config.json').write_text(content, errors='surrogatepass')
-  assert 'cannot be read as JSON' in refused(config_json.is_model, tmp_path)
-  (tmp_path / 'vocab.txt').write_text('[PAD]\n')
-  with pytest.raises((InputError, NotJson)):
-    c.from_json((tmp_path / 'config.json').read_bytes())
-  (tmp_path / 'corpus.json').write_bytes((tmp_path / 'config.json').read_bytes())
-  assert 'cannot be read as JSON' in refused(store.read_meta, tmp_path)
 
 
 LONG = 'x' * 9_000
 SIZED = dict.fromkeys(record.SIZES, 2)
-VOCAB, SETTINGS = {'vocab.txt': 'a\n'}, 'tokenizer_config.json'
 MODERN = {'model_type': 'modernbert', 'num_hidden_layers': 2}
 ROPE = {'full_attention': {'rope_theta': LONG}}
 
 
 @pytest.mark.parametrize(
-  'content, why',
+  'content, named',
   [
-    ({'model_type': LONG}, 'says model_type'),
-    (SIZED | {'vocab_size': -(10**4_000)}, 'write a positive number'),
-    (SIZED | {'num_hidden_layers': 2 * 10**9}, 'num_hidden_layers is more than 10,000'),
+    ({'model_type': LONG}, 'model_type'),
+    (SIZED | {'vocab_size': -(10**4_000)}, 'vocab_size'),
+    (SIZED | {'num_hidden_layers': 2 * 10**9}, 'num_hidden_layers'),
     ({'model_type': 'gpt2', 'n_embd': None}, 'does not say'),
-    (MODERN | {'num_hidden_layers': 2 * 10**9}, 'num_hidden_layers is more than 10,000'),
-    ({'model_type': 'modernbert', 'rope_parameters': {'full_attention': 5}}, 'write an object'),
-    ({'model_type': 'modernbert', 'rope_parameters': ROPE}, 'write a number above 1'),
-    (MODERN | {'layer_types': [['x'], 'x']}, 'full_attention in every n-th layer'),
-    ({'model_type': 'bart', 'encoder_ffn_dim': 2, 'decoder_ffn_dim': LONG}, "decoder_ffn_dim 'x"),
+    ({'model_type': 'modernbert', 'rope_parameters': ROPE}, 'rope'),
+    (MODERN | {'layer_types': [['x'], 'x']}, 'layer_types'),
+    ({'model_type': 'bart', 'encoder_ffn_dim': 2, 'decoder_ffn_dim': LONG}, 'decoder_ffn_dim'),
   ],
 )
-def test_what_a_released_config_says_is_checked_and_quoted_in_part(tmp_path, content, why):
+def test_what_a_released_config_says_is_checked_and_quoted_in_part(tmp_path, content, named):
   (tmp_path / 'config.json').write_text(json.dumps({'hidden_size': 2} | content))
-  assert why in refused(config_json.read, tmp_path)
-
-
-@pytest.mark.parametrize(
-  'files, why',
-  [
-    ({'vocab.txt': f'[PAD]\n{LONG}\n{LONG}\n'}, 'as line 2 does'),
-    (VOCAB | {SETTINGS: json.dumps({'do_lower_case': LONG})}, 'write true or false'),
-    (VOCAB | {SETTINGS: f'{{"tokenizer_class": "Herbert{LONG}"}}'}, 'splits words otherwise'),
-    ({'vocab.json': json.dumps({LONG: 'x'}), 'merges.txt': ''}, 'is no vocabulary of bytes'),
-    ({'vocab.json': '{"a": 0}', 'merges.txt': LONG}, 'a line that is no pair'),
-  ],
-)
-def test_a_vocabulary_is_quoted_in_part(tmp_path, files, why):
-  for name, text_ in files.items():
-    (tmp_path / name).write_text(text_)
-  assert why in refused(tokenizers.load_folder, tmp_path)
+  assert named in refused(config_json.read, tmp_path)
 
 
 # ---- config files --------------------------------------------------------------------------------
@@ -166,21 +88,19 @@ HEAD = 'from bert_jax import config as c\n\n\ndef get_config(arg):\n'
 
 
 @pytest.mark.parametrize(
-  'content, place, why',
+  'content, place',
   [
-    (HEAD + '  return c.defaults(\n', ':5', 'SyntaxError'),
-    (HEAD + "  x = 1\n  return nothing['a']\n", ':6', 'NameError: name'),
-    ('import bert_jax.nothing\n', ':1', 'ModuleNotFoundError'),
-    ('def get_config():\n  pass\n', ':1', 'TypeError: get_config() takes 0'),
-    (HEAD + "  c.defaults('mlm_nsp')\n", ':4', 'returns None, a NoneType; return a ConfigDict'),
-    ('\0', '', 'null bytes'),
+    (HEAD + '  return c.defaults(\n', ':5'),
+    (HEAD + "  x = 1\n  return nothing['a']\n", ':6'),
+    ('import bert_jax.nothing\n', ':1'),
+    (HEAD + "  c.defaults('mlm_nsp')\n", ':4'),
+    ('\0', ''),
   ],
 )
-def test_a_mistake_in_a_config_file_is_one_sentence_with_its_line(tmp_path, content, place, why):
+def test_a_mistake_in_a_config_file_is_one_sentence_with_its_line(tmp_path, content, place):
   path = tmp_path / 'mine.py'
   path.write_text(content)
-  sentence = refused(c.load, str(path))
-  assert f'{path}{place}' in sentence and why in sentence
+  assert f'{path}{place}' in refused(c.load, str(path))
 
 
 # ---- sizes that are lies -------------------------------------------------------------------------
@@ -284,9 +204,9 @@ def test_a_share_of_the_training_table_is_held_out(tmp_path, several):
   rows += [f'rare {k}\t{label}\n' for k, label in enumerate(rare)]
   path = tmp_path / 'a.tsv'
 
-  def split(name, rows, share=0.4):
+  def split(name, rows):
     path.write_text('sentence\tlabel\n' + ''.join(rows))
-    given = {'table.eval_share': share, 'table.multi_label': several}
+    given = {'table.eval_share': 0.4, 'table.multi_label': several}
     found, problems = read(classification.read, 'classification', path, name, **given)
     return {x.texts: x.label for x in found}, problems.counts
 
@@ -305,81 +225,34 @@ def test_a_share_of_the_training_table_is_held_out(tmp_path, several):
   doubled, counts = split('eval', [*rows, *rows])
   assert doubled.items() >= held.items(), 'equal texts stay together'
   assert counts['with the text of another (on its side of the split)'] == len(rows)
-  with pytest.raises(InputError, match='table.eval_share=1e-06 of the 105 .* holds out none'):
-    split('eval', rows, 1e-6)
 
 
 @pytest.mark.parametrize(
-  'content, fields, why',
+  'content, fields, named',
   [
-    ('body,label\na,b\n', {}, "only 'body', 'label'; name one of these"),
-    ('sentense,label\na,b\n', {}, "did you mean 'sentense'"),
-    ('sentence,label\n,a\n ,b\n', {}, "all 2 texts in 'sentence' are empty; name another column"),
-    ('sentence,label\na,b\nc\n', {}, '1 columns where 2 are expected'),
-    ('sentence,label\na,2\n', {'table.labels': ('0', '1')}, "label '2' is not in the label set"),
-    ('sentence,label\na,x\n', {'table.regression': True}, 'is not a number'),
-    ('sentence,label\na,\n', {}, "no label in column 'label'"),
-    ('sentence,label\na,[x]\n', {}, 'set table.multi_label=true'),
+    ('body,label\na,b\n', {}, "'body'"),
+    ('sentence,label\n,a\n ,b\n', {}, "'sentence'"),
+    ('sentence,label\na,b\nc\n', {}, 'a.csv'),
+    ('sentence,label\na,2\n', {'table.labels': ('0', '1')}, "'2'"),
+    ('sentence,label\na,x\n', {'table.regression': True}, 'table.regression'),
+    ('sentence,label\na,\n', {}, "'label'"),
+    ('sentence,label\na,[x]\n', {}, 'table.multi_label'),
   ],
 )
-@pytest.mark.parametrize('split', ['train', 'eval'])
-def test_a_table_that_cannot_be_read_names_its_field(tmp_path, content, fields, why, split):
+def test_a_table_that_cannot_be_read_names_its_field(tmp_path, content, fields, named):
   path = tmp_path / 'a.csv'
   path.write_text(content)
-  given = {'data.eval': str(path), **fields}
-  if split == 'eval' and 'no label' in why:
-    assert [x.label for x in read(classification.read, 'classification', path, split, **given)[0]]
-    return
-  sentence = refused(read, classification.read, 'classification', path, split, **given)
-  assert why in sentence and f'data.{split}: ' in sentence or f'data.{split}=' in sentence
-
-
-@pytest.mark.parametrize(
-  'content, why',
-  [
-    (f'sentence\tlabel\na\t{LONG}|\nb\ty\n', 'has a | in it'),
-    (f'sentence\tlabel\na\t{LONG}\nb\t{LONG}\n', 'has the single label'),
-  ],
-)
-def test_a_label_set_that_cannot_be(tmp_path, content, why):
-  (tmp_path / 'a.tsv').write_text(content)
-  config = config_of('classification', tmp_path / 'a.tsv')
-  assert why in refused(TASKS['classification'].resolve, config)
+  sentence = refused(read, classification.read, 'classification', path, **fields)
+  assert named in sentence and 'data.train' in sentence
 
 
 # ---- tags ----------------------------------------------------------------------------------------
 
 
-def tagged(path, at):
-  problems = Problems('train')
-  return conll.read(str(path), 'train', problems, conll.Layout('columns', *at)), problems.counts
-
-
 def test_germeval_as_published(tmp_path):
   path = tmp_path / 'a.tsv'
   path.write_text('#\twiki [2009]\n1\tAda\tB-PER\tO\n2\tlacht\tO\tO\n\n#\tn-tv\n1\t#\tO\tB-X\n')
-  sentences, _ = tagged(path, at=(1, 2))
+  layout = conll.Layout('columns', 1, 2)
+  sentences = conll.read(str(path), 'train', Problems('train'), layout)
   assert [x.tokens for x in sentences] == [('Ada', 'lacht'), ('#',)]
   assert [x.tags for x in sentences] == [('B-PER', 'O'), ('O',)]
-
-
-def test_bmes_is_a_scheme(tmp_path):
-  path = tmp_path / 'a.conll'
-  path.write_text('我\tS-PER\n在\tO\n北\tB-LOC\n京\tM-LOC\n市\tE-LOC\n')
-  (sentence,), _ = tagged(path, at=(0, -1))
-  assert scores.are_chunks(sorted(set(sentence.tags)))
-  wrong = ('S-PER', 'O', 'B-LOC', 'E-LOC', 'S-LOC')
-  assert scores.entities([sentence.tags], [sentence.tags])[0] == (2, 2, 2)
-  assert scores.entities([sentence.tags], [wrong])[0] == (1, 3, 2)
-
-
-# ---- which data, which machine, no input ---------------------------------------------------------
-
-
-def test_a_refusal_is_short_whatever_it_quotes():
-  error = InputError(f'objective {"x" * 20_000!r} is not known; use one of a, b.')
-  assert len(str(error)) < 1400 and str(error).startswith("objective 'xxx")
-  assert str(error).endswith('; use one of a, b.') and str(InputError('short')) == 'short'
-
-
-# ---- all formats ---------------------------------------------------------------------------------

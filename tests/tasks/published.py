@@ -10,7 +10,6 @@ from references import drawn
 from small_tables import fields
 
 from bert_jax import config as c
-from bert_jax.errors import InputError
 from bert_jax.tasks.faulty_records import Problems
 
 SMALL = """model.vocab_size=160 model.hidden_size=16 model.intermediate_size=24
@@ -39,18 +38,6 @@ def reader(kind, read):
     return list(read(config_of(kind, task, spec), split, problems)), problems
 
   return read_all
-
-
-def check_fault(read, sentence, kind):
-  """A fault ends the reading with one sentence, or one record is left out and counted as `kind`.
-  read(skip) -> (examples, problems)."""
-  with pytest.raises(InputError, match=sentence) as error:
-    read(False)
-  assert '\n' not in str(error.value)
-  examples, problems = read(True)
-  skipped = {k: n for k, n in problems.counts.items() if k.endswith('(skipped)')}
-  assert examples and skipped == {f'{kind} (skipped)': 1}
-  return examples, problems
 
 
 # -- files -----------------------------------------------------------------------------------------

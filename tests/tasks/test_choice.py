@@ -5,8 +5,6 @@ import numpy as np
 import published as p
 import pytest
 
-from bert_jax import config as c
-from bert_jax.errors import InputError
 from bert_jax.tasks.choice import reading, task
 from bert_jax.tasks.faulty_records import Problems
 
@@ -87,39 +85,6 @@ def test_copa_as_published(tmp_path):
     assert problems.places == {'without an answer (left out of training)': ['b.jsonl:1']}
 
 
-BAD_DREAM = (  # a dialogue, the sentence, the kind
-  ([[], [p.READ | {'answer': 'Ate.'}], 'x'], ':0: .* none of the 3', 'answers that are no choice'),
-  ([[], [p.READ | {'choice': []}], 'x'], ':0: there are 0', 'questions without a choice'),
-  (['', [], 'x', 'y'], r': not \[turns,', 'dialogues without their fields'),
-)
-BAD_RACE = (
-  (p.PASSAGE | {'answers': ['A', 'E']}, ':1: .* none of the 4', 'answers that are no choice'),
-  (p.PASSAGE | {'answers': ['A']}, ': no article', 'passages without their fields'),
-  ([p.PASSAGE], ': no article', 'passages without their fields'),
-)
-ENDS = {'sent2': 'b', 'ending0': 'c', 'ending1': 'd', 'label': 0}
-NO_TEXT = 'rows without a text in a column'
-BAD_ROWS = (
-  ('copa', p.COPA[0] | {'premise': ['a']}, "a list in column 'premise'", NO_TEXT),
-  ('copa', p.COPA[0] | {'question': 'why'}, "no premise.*'why'", 'records without their fields'),
-  ('swag', ENDS | {'sent1': 'a', 'label': 4}, 'none of the 2', 'answers that are no choice'),
-  ('swag', ENDS, "has no column 'sent1'", 'rows without a column'),
-)
-CASES = [('dream', *case) for case in BAD_DREAM] + [('race', *case) for case in BAD_RACE]
-
-
-@pytest.mark.parametrize('name, bad, sentence, kind', [*CASES, *BAD_ROWS])
-def test_faulty_questions_stop_the_run_or_are_skipped_by_name(tmp_path, name, bad, sentence, kind):
-  if name == 'dream':
-    path, where = p.dream(tmp_path / 'a.json', bad, p.DIALOGUE), r'a.json\[0\]'
-  elif name == 'race':
-    path, where = p.race(tmp_path, bad, p.PASSAGE), 'high/1.txt'
-  else:
-    good = p.COPA[1] if name == 'copa' else ENDS | {'sent1': 'a'}
-    path, where = p.jsonl(tmp_path / 'a.jsonl', bad, good), 'a.jsonl:1: '
-  p.check_fault(lambda skip: read(path, name, skip=skip), f'{where}.*{sentence}', kind)
-
-
 def test_tfds(tmp_path, monkeypatch):
   tfds = pytest.importorskip('tensorflow_datasets')
   # Lists of lists are read without TensorFlow, but TFDS writes them with its types.
@@ -174,18 +139,6 @@ def test_a_context_gives_way_to_the_longest_choice_which_loses_its_beginning(let
   cut = problems.counts[f'questions with a cut context (longer than {limit} tokens)']
   assert cut == (room < 5 + 5) + (room < 1 + 8)
   assert problems.counts['questions whose choices lost their beginning'] == (room < 5) + (room < 8)
-
-
-def test_a_row_that_cannot_hold_a_question_says_what_to_set(tmp_path, letters):
-  path = p.race(tmp_path, p.PASSAGE)
-  for fields, sentence in (
-    ('data.examples_per_row=3', 'set data.examples_per_row=4'),
-    ('task.max_length=0', 'task.max_length is 0; set it to the tokens of one choice'),
-  ):
-    with pytest.raises(InputError, match=sentence):
-      rows(letters, path, fields, task_name='race')
-  with pytest.raises(InputError, match='task=dream is always packed'):
-    c.load('configs/finetune.py:task=dream,unpacked')
 
 
 # -- the objective --------------------------------------------------------------------------------

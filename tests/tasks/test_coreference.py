@@ -1,7 +1,5 @@
 """Pronouns: GAP and Winograd files read as published, scored as the official scorer does."""
 
-import logging
-
 import jax
 import numpy as np
 import published as p
@@ -50,8 +48,6 @@ def test_a_test_set_without_answers_is_read_for_evaluation_only(tmp_path):
   half = p.gap(tmp_path / 'b.tsv', ['' if x == 'TRUE' else x for x in p.ANN])
   with pytest.raises(InputError, match="A-coref and B-coref are '' and 'false'"):
     read(half, 'eval')
-  with pytest.raises(InputError, match='holds no examples; all 1 records were left out'):
-    read(path)
 
 
 def test_an_offset_that_is_off_takes_the_nearest_place_and_is_named(tmp_path):
@@ -61,22 +57,6 @@ def test_an_offset_that_is_off_takes_the_nearest_place_and_is_named(tmp_path):
   (example,), problems = read(p.gap(tmp_path / 'a.tsv', row))
   assert example.spans[1] == (21, 24), 'the whole word at 21 is nearer than the one at 12'
   assert (problems.counts[NEAREST], problems.places[NEAREST]) == (2, ['a.tsv:2'])
-
-
-@pytest.mark.parametrize(
-  'changes, sentence, kind',
-  [
-    ({4: 'Zoe'}, "a.tsv:2: 'Zoe' is nowhere in its text", 'names that are not in their text'),
-    ({9: 'TRUE'}, "A-coref and B-coref are 'true' and 'true'", 'examples without one answer'),
-    ({3: 'x'}, "Pronoun-offset 'x' is no number", 'unreadable offsets'),
-  ],
-)
-def test_faulty_examples_stop_the_run_or_are_skipped_by_name(tmp_path, changes, sentence, kind):
-  bad = [changes.get(i, value) for i, value in enumerate(p.ANN)]
-  path = p.gap(tmp_path / 'a.tsv', bad, p.EVE)
-  examples, problems = p.check_fault(lambda skip: read(path, skip=skip), sentence, kind)
-  assert [example.id for example in examples] == ['g-2']
-  assert problems.places[f'{kind} (skipped)'] == ['a.tsv:2']
 
 
 def test_superglue_counts_words_and_is_forgiven_what_it_gets_wrong(tmp_path):
@@ -117,28 +97,6 @@ def test_cluewsc_counts_characters(tmp_path):
   assert [(spans(e), e.gold) for e in examples] == [(['它', '床'], 1), (['它', '手机'], 0)]
 
 
-NO_TEXT = 'rows without a text in a column'
-FIELDS, OFFSET, RAN = 'records without their fields', 'unreadable offsets', ('ran', 1)
-
-
-@pytest.mark.parametrize(
-  'row, sentence, kind',
-  [
-    ({'text': 'a b', 'label': True}, 'no text, target', FIELDS),
-    (p.wsc('He ran.', ('He', 0), RAN, 'maybe'), "'maybe' is neither", 'unknown labels'),
-    (p.wsc('He ran.', ('Al', 9), RAN, True), "index 9 of 'Al' is past the 2 words", OFFSET),
-    (p.wsc('He ran.', (7, 0), RAN, True), 'no text, target', FIELDS),
-    (p.wsc('He ran.', ('He', float('inf')), RAN, True), 'is no number', OFFSET),
-    (p.wsc(['He'], ('He', 0), RAN, True), "a list in column 'text'", NO_TEXT),
-  ],
-)
-def test_faulty_schemas(tmp_path, row, sentence, kind):
-  """A record counts once, whatever is wrong with it."""
-  path = p.jsonl(tmp_path / 'dev.jsonl', p.SUE, row)
-  read_all = lambda skip: read(path, task='wsc', skip=skip)
-  p.check_fault(read_all, f'dev.jsonl:2: .*{sentence}', kind)
-
-
 # -- rows -----------------------------------------------------------------------------------------
 
 
@@ -177,14 +135,12 @@ def test_the_spans_are_kept_whole_and_then_what_is_between_and_around_them(room,
   assert (found if found is None else found.tolist()) == kept
 
 
-def test_a_long_text_keeps_what_is_near_its_spans(tmp_path, letters, caplog):
+def test_a_long_text_keeps_what_is_near_its_spans(tmp_path, letters):
   text = 'b ' * 30 + 'Ann c c c c c c she c c Eve ' + 'd ' * 30
   at = [text.index(name) for name in ('she', 'Ann', 'Eve')]
   row = ('x', text, 'she', at[0], 'Ann', at[1], 'TRUE', 'Eve', at[2], 'FALSE', 'u')
   path = p.gap(tmp_path / 'a.tsv', row)
-  caplog.set_level(logging.INFO, 'bert_jax')
   source = rows(letters, path, 'task.max_length=17')
-  assert '1 example cut (longer than 17 tokens)' in caplog.text
   shown = letters.decode(source[0]['input_ids'][:17])
   assert shown == 'b b ann c c c c c c she c c eve d d', 'nothing between is lost'
   source = rows(letters, path, 'task.max_length=8')

@@ -1,15 +1,11 @@
 """What is said before the first step about the data and the settings of a run."""
 
-
 import pytest
 from small_tables import WORDS
 
 from bert_jax import config as c
-from bert_jax.errors import InputError
-from bert_jax.run import inputs
 from bert_jax.tasks import TASKS
 from bert_jax.tokenizers import run_tokenizer
-from bert_jax.tools.prepare import __main__ as prepare
 
 SENTENCES = 'The old river crosses the town. A small boat follows it. Nobody knows the long road.'
 
@@ -65,20 +61,6 @@ def test_german_in_english_settings(shared, tmp_path):
   text = f'data.train={ntrex(shared, tmp_path, "deu")}'
   (cut,) = said(text, *vocabulary(shared, 'uncased'), 'data.seq_length=128')
   assert cut.startswith('a word is 2.0 pieces on average') and 'tokenizer.path' in cut
-
-
-def test_the_best_of_errors_is_the_lowest(vocab, tmp_path, monkeypatch):
-  """A run that began otherwise goes on, as its config cannot change."""
-  (tmp_path / 'a.tsv').write_text('sentence\tlabel\nold\t1\nriver\t4\n')
-  fields = (
-    *(f'data.{split}={tmp_path / "a.tsv"}' for split in ('train', 'eval')),
-    *(f'tokenizer.path={vocab} model.vocab_size=15 table.regression=true'.split()),
-    'checkpoint.best_metric=mean_absolute_error',
-  )
-  given = [f'--config.{x}' for x in fields]
-  config = c.load('configs/finetune.py:task=table,size=tiny', given)
-  with pytest.raises(InputError, match='=mean_absolute_error is good where it is low; set check'):
-    inputs.read_inputs(config, tmp_path / 'W')
 
 
 def varied(text, number):
@@ -160,7 +142,7 @@ def test_pieces_that_are_unknown_are_named(tmp_path):
 
 
 @pytest.mark.parametrize('wrapped, form', [(True, 'paragraphs'), (False, 'lines')])
-def test_lines_that_are_no_sentences(tmp_path, caplog, wrapped, form):
+def test_lines_that_are_no_sentences(tmp_path, wrapped, form):
   text = SENTENCES.replace('. ', '.\n')
   if wrapped:
     for word in ('crosses', 'follows', 'knows'):
@@ -170,12 +152,4 @@ def test_lines_that_are_no_sentences(tmp_path, caplog, wrapped, form):
   (tmp_path / 'a.txt').write_text('\n\n'.join(varied(text, number) for number in range(40)))
   fields = 'model.vocab_size=90', 'corpus.rows=single', 'loss.nsp_weight=0'
   (lines,) = said(f'data.train={tmp_path / "a.txt"}', *fields)
-  assert ('60% of the lines go on' in lines) == wrapped
-  assert ('a line has 3.0 sentences' in lines) != wrapped
   assert f'corpus.format={form}' in lines
-  (tmp_path / 'vocab.txt').write_text(
-    '\n'.join(['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'a'])
-  )
-  arguments = f'--input {tmp_path}/a.txt --vocab {tmp_path}/vocab.txt --out {tmp_path}/out'
-  prepare.run(prepare.parser().parse_args([*arguments.split(), '--processes', '1']))
-  assert f'--format {form} makes sentences of them' in caplog.text

@@ -10,8 +10,8 @@ import published as p
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
-from running import begun, goes_on, train_lines
-from small_tables import WORDS, fields, finetune, load
+from running import begun, goes_on
+from small_tables import WORDS, fields, finetune
 
 from bert_jax import config as c
 from bert_jax.errors import InputError
@@ -19,7 +19,6 @@ from bert_jax.tasks import TASKS
 from bert_jax.tasks.classification import reading as classification
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.text import tables
-from bert_jax.train import train
 from bert_jax.workdir import contents
 
 TEXTS = ['He said "no".\nThen, left;', 'Café | 北京\tand', "it's a, b", 'one', '“two”', 'Three 3']
@@ -119,43 +118,6 @@ def test_rows_are_those_of_a_csv_with_json_in_its_cells(name, tmp_path, letters)
   records = CASES[name][-1]
   wanted = rows_of(name, written(tmp_path, '.parquet', records), letters)
   assert rows_of(name, written(tmp_path, '.csv', records), letters) == wanted
-
-
-FORMATS = '.csv', '.jsonl', '.parquet', '.arrow', 'hf:'
-PAGES = [{'text': f'{text} {" ".join(WORDS)}. {WORDS[k]}', 'id': k} for k, text in enumerate(TEXTS)]
-TRAINED = {  # {name: (its config, its fields, records)}
-  'table': ('finetune.py:task=table', 'data.seq_length=32', [x for x in TABLE if x['label']]),
-  'squad': (
-    'finetune.py:task=squad2',
-    'data.seq_length=64 qa.doc_stride=8 qa.max_query_length=20',
-    ASKED,
-  ),
-  'ner': ('finetune.py:task=ner', 'data.seq_length=32', TAGGED),
-  'pages': (
-    'pretrain.py',
-    'data.seq_length=32 corpus.rows=full loss.nsp_weight=0 optimizer.warmup=0',
-    PAGES,
-  ),
-}
-
-
-@pytest.mark.usefixtures('steps_once')
-@pytest.mark.parametrize(
-  'name', ['table', 'squad', 'pages', pytest.param('ner', marks=pytest.mark.slow)]
-)
-def test_losses_are_the_same_bits_in_every_format(name, tmp_path, letters):
-  """Three steps of training, and evaluations between, on the same records."""
-  (spec, settings, records), expected = TRAINED[name], None
-  words = letters.save(tmp_path / 'words')
-  for kind in FORMATS if name in IN_CELLS else FORMATS[1:]:
-    path, folder = written(tmp_path, kind, records), tmp_path / f'W{kind}'
-    data = f'data.train={path} data.eval={path} batch_size=4 steps=3 log.every=1 eval.every=2'
-    pieces = f'model.vocab_size={letters.vocab_size} data.examples_per_row=1'
-    train(load(words, f'configs/{spec}', *fields(settings, data, pieces)), folder)
-    expected = expected or train_lines(folder, '')
-    assert train_lines(folder, '') == expected, kind
-  losses = [x['loss'] for x in expected if x['split'] == 'train']
-  assert len({*losses}) == 3 and len(expected) == 5
 
 
 def test_a_field_of_an_object_is_a_column(tmp_path, letters):

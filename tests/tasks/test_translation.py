@@ -6,7 +6,6 @@ import json
 import jax
 import numpy as np
 import pytest
-from published import tfds_set
 from refusal import one_sentence
 from running import read_weights, untrained
 from small_tables import WORDS, sentence
@@ -50,46 +49,27 @@ def texts_of(pairs):
 
 def written_in(form, folder):
   """(data.train, further fields) of PAIRS in a form."""
-  if form in ('named', 'pattern', 'folder'):
-    parallel(folder)
-    named = f'en={folder}/train.en,de={folder}/train.de'
-    pattern = f'{folder}/train.{{language}}'
-    return {'named': named, 'pattern': pattern, 'folder': str(folder)}[form], ()
+  if form == 'headerless':
+    (folder / 'train.tsv').write_text(''.join(f'{a}\t{b}\n' for a, b in PAIRS))
+    return folder / 'train.tsv', ('translation.columns=en,de',)
   if form == 'compressed':
     parallel(folder, ending='.gz')
     parallel(folder, [('no', 'nein')], name='val', ending='.gz')
-    return str(folder), ()
-  header, fields = 'en\tde\n', ()
-  if form == 'headerless':
-    header, fields = '', ('translation.columns=en,de',)
-  if form in ('tsv', 'headerless'):
-    (folder / 'train.tsv').write_text(header + ''.join(f'{a}\t{b}\n' for a, b in PAIRS))
-    return folder / 'train.tsv', fields
-  rows = [{'en': a, 'de': b, 'id': i} for i, (a, b) in enumerate(PAIRS)]
-  if form == 'nested':
-    rows = [{'id': i, 'translation': row} for i, row in enumerate(rows)]
-  (folder / 'train.jsonl').write_text(''.join(json.dumps(row) + '\n' for row in rows))
-  return folder / 'train.jsonl', ()
+    return folder, ()
+  parallel(folder)
+  if form == 'pattern':
+    return f'{folder}/train.{{language}}', ()
+  return f'en={folder}/train.en,de={folder}/train.de', ()
 
 
-FORMS = 'named', 'pattern', 'folder', 'compressed', 'tsv', 'headerless', 'jsonl', 'nested'
-
-
-@pytest.mark.parametrize('form', FORMS)
+@pytest.mark.parametrize('form', ['named', 'pattern', 'compressed', 'headerless'])
 def test_all_forms_of_parallel_text_are_read_alike(form, tmp_path):
   spec, fields = written_in(form, tmp_path)
   pairs, problems = read(spec, *fields)
   assert texts_of(pairs) == PAIRS and problems.counts['pairs'] == 3
-  first = 2 if form == 'tsv' else 1
-  assert pairs[0].where.rpartition(':')[2] == str(first)
+  assert pairs[0].where.rpartition(':')[2] == '1'
   if form == 'compressed':  # of a folder each split has its files
     assert texts_of(read(spec, split='eval')[0]) == [('no', 'nein')]
-
-
-def test_tfds(tmp_path):
-  splits = dict.fromkeys(('train', 'validation'), [{'en': a, 'de': b} for a, b in PAIRS])
-  spec = tfds_set(tmp_path, {'de': str, 'en': str}, splits, 'wmt0_translate')
-  assert sorted(texts_of(read(spec, split='eval')[0])) == sorted(PAIRS)
 
 
 @pytest.mark.parametrize('longer', ['en', 'de'])
@@ -130,30 +110,6 @@ def test_what_has_no_target_is_translated_and_not_scored_but_no_training_data(tm
   assert texts_of(read(f'en={tmp_path}/train.en', split='eval')[0])[1] == ('Two men', None)
   with one_sentence('names no de; write en=FILE,de=FILE'):
     read(f'en={tmp_path}/train.en')
-
-
-PAIR, DENOISE, NO_FIELD = 'pair=en-de,size=small', 'denoise', 'config has no field'
-
-
-@pytest.mark.parametrize(
-  'arg, field, fault',
-  [
-    (PAIR, 'translation.target_column=en', "target_column are both 'en'"),
-    (PAIR, 'translation.beams=0', 'translation.beams=0 it writes nothing'),
-    (PAIR, 'translation.target_length=2000', 'longer than model.max_position_embeddings 1024'),
-    (PAIR, 'model.mixer=bag', 'reads later tokens too'),
-    (PAIR, 'model.causal=true', 'hide the rest of a source'),
-    (PAIR, 'data.train=', 'data.train is empty'),
-    (DENOISE, 'masking.policy=span', NO_FIELD),
-    (DENOISE, 'loss.nsp_weight=1', NO_FIELD),
-    (DENOISE, 'eval_masking.mask_share=0.5', NO_FIELD),
-    (DENOISE, 'corpus.rows=sop', 'makes pairs; set it to full or single'),
-    (DENOISE, 'corpus.lengths=32,64@9', 'which denoising reads whole; leave it empty'),
-  ],
-)
-def test_a_mistake_in_a_config_is_a_sentence(arg, field, fault):
-  with one_sentence(fault):
-    list(task.texts(load(f'configs/translate.py:{arg}', field)))
 
 
 # ---- rows ----------------------------------------------------------------------------------------
@@ -232,8 +188,6 @@ def test_long_pairs_are_left_out_of_training_or_cut_and_always_counted(tokenizer
   assert kept.targets[2].tolist() == ids(tokenizer, ' '.join(words[:8]))
   whole, problems = rows([(' '.join(words[:14]), long)], tokenizer, *sides, split='eval')
   assert whole.texts[0][0].tolist() == ids(tokenizer, ' '.join(words[:14]))
-  with one_sentence('no pair of data.train is short enough'):
-    rows(pairs[1:], tokenizer)
 
 
 def test_a_vocabulary_is_trained_on_both_sides(tmp_path):
@@ -300,15 +254,6 @@ def translated(words, vocab, tmp_path_factory):
   return workdir, workdir / 'answers', evaluate(workdir, out=workdir / 'answers')[0]
 
 
-def test_a_model_is_scored_by_what_it_writes(translated):
-  _, folder, results = translated
-  assert {'translation', 'translation_nats', 'translation_accuracy', 'bleu', 'chrf'} <= {*results}
-  answers = [json.loads(x) for x in (folder / 'predictions.jsonl').read_text().splitlines()]
-  assert len(answers) == 12 and {'source', 'prediction', 'gold', 'score'} <= {*answers[0]}
-  signature = (folder / 'sacrebleu.txt').read_text()
-  assert f'BLEU = {results["bleu"]:.2f}' in signature and 'tok:13a' in signature
-
-
 def test_predictions_are_those_of_the_evaluation_whatever_shares_a_row(translated, words):
   workdir, folder, _ = translated
   model = Model(workdir)
@@ -319,14 +264,9 @@ def test_predictions_are_those_of_the_evaluation_whatever_shares_a_row(translate
   assert model.translate(sources[1:2]) == expected[1:2]
   (short,) = model.translate(sources[:1], max_tokens=1)
   assert len(short.split()) <= 1
-  for options in ({'beams': 0}, {'max_tokens': 0}):
-    with one_sentence('is 0; give a whole number'):
-      model.ask('translate', **options)
-  with one_sentence("trained for 'translation' and has no masked-LM head"):
-    model.fill_mask(['old [MASK]'])
 
 
-def test_a_model_of_denoising_begins_a_translation(corpus_file, words, tmp_path, caplog):
+def test_a_model_of_denoising_begins_a_translation(corpus_file, words, tmp_path):
   data = f'data.train={corpus_file} corpus.eval_share=0.2 tokenizer.kind=wordpiece steps=4'
   own = 'model.vocab_size=220 eval.every=0 eval.batches=3'
   denoising = load('configs/translate.py:denoise,size=small', SMALL, data, own)
@@ -342,9 +282,7 @@ def test_a_model_of_denoising_begins_a_translation(corpus_file, words, tmp_path,
   config = small(words, '', own, begins)
   inputs, weights = read_weights(config, tmp_path / 'tuned')
   drawn = jax.eval_shape(inputs.objective.init, jax.random.key(0))
-  caplog.set_level('INFO', 'bert_jax')
-  warm_start.warm_start(drawn, weights)
-  assert 'taken: decoder, encoder, mlm; new: none; not used: none' in caplog.text
+  assert jax.tree.structure(warm_start.warm_start(drawn, weights)) == jax.tree.structure(weights)
 
 
 def test_counts_of_tokens_are_of_both_sides(words, vocab, tokenizer):

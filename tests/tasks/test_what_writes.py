@@ -49,16 +49,6 @@ def folders(tmp_path_factory):
   return {kind: folder / kind for kind in kinds}
 
 
-def refused(run, capsys):
-  """The sentence of a command that ends with the status of a mistake."""
-  with pytest.raises(SystemExit) as stopped:
-    run()
-  assert stopped.value.code == 2
-  errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith('error: ')]
-  (sentence,) = errors
-  return sentence
-
-
 def asked(monkeypatch, folder, lines, task, *arguments):
   """Runs predict's command for a task on these lines."""
   monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(lines.encode())))
@@ -66,21 +56,6 @@ def asked(monkeypatch, folder, lines, task, *arguments):
 
 
 LONG = ' '.join(['river'] * LENGTH)
-
-
-@pytest.mark.parametrize(
-  'kind, line, arguments, sentence',
-  [
-    ('masked', 'the river', 'translate', 'no decoder that was trained on pairs; train'),
-    ('causal', 'the river', 'translate', 'no decoder that was trained on pairs; train'),
-    ('translation', 'the river', 'generate', 'has no head that continues a prompt; use'),
-  ],
-)
-def test_a_question_that_has_no_answer(
-  folders, monkeypatch, capsys, kind, line, arguments, sentence
-):
-  run = lambda: asked(monkeypatch, folders[kind], f'{line}\n', *arguments.split())
-  assert sentence in refused(run, capsys)
 
 
 def test_a_prompt_that_is_too_long_is_told_beside_the_others(folders, monkeypatch, capsys):

@@ -1,11 +1,8 @@
 """Preflight: what it reads from a compiled program, and the real TPU compiler on a small step."""
 
 import contextlib
-import dataclasses
 import json
 import math
-import os
-import re
 import types
 
 import jax
@@ -17,8 +14,6 @@ from test_pod_estimates import fake_mesh as mesh_of
 
 from bert_jax import config as c
 from bert_jax import models, sharding
-from bert_jax.config import InputError
-from bert_jax.tasks import TASKS
 from bert_jax.text import documents
 from bert_jax.tools.preflight import __main__ as preflight
 from bert_jax.tools.preflight import best, chips, compilation, estimate, hlo
@@ -86,8 +81,6 @@ def test_the_length_of_a_loop_is_read_from_its_condition_too():
   assert hlo.Program(unsigned).cycles()['attention'] == 500
   unknown = hlo.Program(counted.replace('=%cond.2, ', '=%cond.3, '))
   assert unknown.endless() == ['while.1']
-  (said,) = estimate._warnings(unknown, 'float32')
-  assert said == '1 loops of unknown length, such as while.1, are left out'
 
 
 def test_conditionals_with_several_dear_branches_are_named():
@@ -109,31 +102,6 @@ def test_conditionals_with_several_dear_branches_are_named():
 )
 def test_what_the_compiler_says_when_it_does_not_fit(text, used, limit):
   assert compilation.too_large(RuntimeError(text)) == (int(used * 2**30), int(limit * 2**30))
-  with pytest.raises(InputError, match='takes no such program .something else.; change'):
-    compilation.too_large(RuntimeError('something else'))
-  with pytest.raises(InputError, match='16.00M vmem.*possible: a higher optimizer.accumulation'):
-    compilation.too_large(RuntimeError('memory space vmem. Used 16.23M of 16.00M vmem.'))
-
-
-@pytest.mark.parametrize('task', ['stsb', 'ner', 'squad', 'dream', 'gap'])
-def test_every_objective_has_a_step_without_its_data(task):
-  config = c.load(f'configs/finetune.py:task={task},size=tiny', [])
-  objective = estimate.objective_of(config)
-  B, *parts = objective.spec(8)['input_ids'].shape
-  assert (B, math.prod(parts)) == (8, config.data.seq_length)
-  assert objective.flops(8) > 0
-
-
-def test_a_family_says_what_stands_for_its_labels(monkeypatch):
-  def stand_in(config):
-    config.table.labels = ('a', 'b', 'c')
-    return config
-
-  config = c.load('configs/finetune.py:task=docs,size=tiny', [])
-  record = dataclasses.replace(TASKS['classification'], stand_in=stand_in)
-  monkeypatch.setitem(TASKS, 'classification', record)
-  assert estimate.objective_of(config).labels == ('a', 'b', 'c')
-  assert not config.table.labels
 
 
 NOWHERE = {'fits': False, 'estimates': {}, 'hbm_bytes': 19e9, 'hbm_limit': 17e9, 'chips': 16}
@@ -163,32 +131,6 @@ def as_if_compiled(report_of, monkeypatch):
 def took(step_s):
   row = {'step_s': step_s, 'mfu': 0.5, 'chip_hours': 500 * step_s * 16 / 3600}
   return NOWHERE | {'fits': True, 'estimates': {'calibrated': {'compute_only': row}}}
-
-
-def test_several_topologies_are_compared_and_one_is_refused(monkeypatch, capsys):
-  def report_of(config, devices, chip):
-    if len(devices) == 8:
-      raise InputError('256 rows cannot be divided')
-    return took(3.6) if len(devices) == 16 else NOWHERE
-
-  as_if_compiled(report_of, monkeypatch)
-  argv = ['--config', 'configs/pretrain.py:size=tiny', '--price', '1.5,2,3', '--spot', '0.4']
-  preflight.main([*argv, '--compare', 'v5e:2x2,v5e:2x4,v5e:4x4'])
-  out, err = capsys.readouterr()
-  assert 'v5e:2x4: 256 rows cannot be divided' in err
-  assert re.search(r'topology +v5e:2x2 +v5e:4x4\n.*\nfits +NO, 19.0 of 17.0 GB +yes', out)
-  assert re.search(r'chip-hours +- +8.00\ndollars +- +\$24.00\non spot chips +- +\$9.60', out)
-  for given, sentence in (
-    (['--topology', 'v5e:2x4'], '256 rows cannot be divided'),
-    (['--topology', 'v5e:2x2'], 'the config does not fit; use more chips'),
-    (['--topology', 'v5e:2x2', '--price', '1,2'], '--price 1,2 makes no sense'),
-    (['--topology', 'v5e:2x2', '--price', 'x'], '--price x makes no sense'),
-    (['--topology', 'v5e:2x2', '--price', '1', '--spot', '2'], '--spot 2 is a share of --price'),
-    (['--topology', 'v5e:2x2', '--price', '', '--spot', '0.4'], '--spot 0.4 is a share'),
-  ):
-    with pytest.raises(SystemExit) as end:
-      preflight.main([*argv[:2], '--price', '1', *given])
-    assert end.value.code == 2 and f'error: {sentence}' in capsys.readouterr().err
 
 
 def searched(seconds_of, monkeypatch, **changes):
@@ -232,7 +174,7 @@ def test_what_is_faster_or_first_to_fit_is_kept(monkeypatch):
 
 
 def test_the_model_is_of_init_from_and_the_vocabulary_of_the_corpus(
-  corpus_file, vocab, tmp_path, monkeypatch, capsys
+  corpus_file, vocab, tmp_path, monkeypatch
 ):
   """As a run takes them; else the price would be of a model that nobody trains."""
   seen = []
@@ -256,13 +198,6 @@ def test_the_model_is_of_init_from_and_the_vocabulary_of_the_corpus(
   pieces = len(vocab.read_text().split())
   assert [x.vocab_size for x in seen] == [pieces, pieces, 1234]
   assert [x.hidden_size for x in seen] == [768, 768, 32]
-  for given, fault in (
-    ([f'--config.{of_model}', '--config.model.hidden_size=96'], 'model.hidden_size is 32 in what'),
-    (['--config.init_from=nowhere'], 'config.init_from: nowhere holds no run and no model'),
-  ):
-    with pytest.raises(SystemExit):
-      preflight.main([*options, *given])
-    assert f'error: {fault}' in capsys.readouterr().err
 
 
 def test_the_length_of_a_run_follows_from_its_prepared_corpus(tmp_path, monkeypatch):
@@ -289,7 +224,7 @@ def test_the_length_of_a_run_follows_from_its_prepared_corpus(tmp_path, monkeypa
   assert (read['full_steps'], read['tokens']) == (950, 950 * 64 * 128)
 
 
-def test_a_program_is_compiled_once(tmp_path, monkeypatch, capfd):
+def test_a_program_is_compiled_once(tmp_path, monkeypatch):
   monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
   lowered, times = jax.jit(lambda x: x @ x).lower(jnp.ones((8, 8))), []
 
@@ -306,8 +241,6 @@ def test_a_program_is_compiled_once(tmp_path, monkeypatch, capfd):
   first, again = compiled(), compiled()
   assert not first.cached and again == first._replace(cached=True) and len(times) == 1
   assert 'HloModule' in first.text and set(first.sizes) == set(compilation.SIZES)
-  said = capfd.readouterr().err
-  assert said == 'compiling a step for 1 cpu\n'
   # Anything that the result depends on: the options, the program, the compiler.
   compiled({'a': 1})
   before = {*tmp_path.rglob('*.gz')}
@@ -320,26 +253,6 @@ def test_a_program_is_compiled_once(tmp_path, monkeypatch, capfd):
   assert len(times) == 4 and compiled().cached
 
 
-class Misfit:
-  """A lowered program that the compiler finds too large."""
-
-  def as_text(self):
-    return 'module'
-
-  def compile(self):
-    os.write(2, b'noise of the compiler')
-    raise RuntimeError('Ran out of memory in memory space hbm. Used 30.50G of 15.75G hbm.')
-
-
-def test_a_program_that_does_not_fit_is_kept(tmp_path, monkeypatch, capfd):
-  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
-  for cached in (False, True):
-    made = compilation.compiled(Misfit(), jax.devices()[:1], 'a step for')
-    assert (made.text, made.used, made.cached) == ('', int(30.5 * 2**30), cached)
-    assert made.limit == int(15.75 * 2**30)
-  assert capfd.readouterr().err == 'compiling a step for 1 cpu\n'
-
-
 SIZES = dict(num_hidden_layers=1, hidden_size=128, num_attention_heads=2, intermediate_size=256)
 SIZES |= dict(vocab_size=1000, hidden_dropout_prob=0, attention_probs_dropout_prob=0)
 SIZES['dtype'] = 'float32'
@@ -347,9 +260,6 @@ SMALL = [f'--config.model.{name}={x}' for name, x in SIZES.items()]
 SMALL += ['--config.batch_size=64', '--config.data.seq_length=128', '--config.optimizer.warmup=0']
 SMALL_STEP = ['bert_jax.tools.preflight', '--config', 'configs/pretrain.py', *SMALL, '--json']
 SMALL_STEP += ['--topology', 'v5e:2x2', '--config.mesh.fsdp=1']
-
-
-STATE = {'a': ((6, 7), 4, 3), 'b': ((96, 5), 2, 1)}  # {path: (shape, bytes of a number, parts)}
 
 
 def test_a_report_is_of_the_compiled_program(monkeypatch):
@@ -368,22 +278,18 @@ def test_a_report_is_of_the_compiled_program(monkeypatch):
     compilation.Compiled(PROGRAM, dict(zip(compilation.SIZES, (900, 70, 60, 5, 3))), 0, 0, 2, 1.5),
     compilation.Compiled('', {}, 7100, 7050, 0, 1.5),
   ]
-  state, asked = {name: leaf(*x) for name, x in STATE.items()}, []
+  state = {'a': leaf((6, 7), 4, 3), 'b': leaf((96, 5), 2, 1)}
   program = types.SimpleNamespace(lower=lambda: 'lowered', state=state)
   monkeypatch.setattr(estimate.sharding, 'mesh_of', lambda *_: mesh)
   monkeypatch.setattr(estimate.step, 'program', lambda *_: program)
   monkeypatch.setattr(estimate.jax, 'set_mesh', lambda mesh: contextlib.nullcontext())
-  monkeypatch.setattr(compilation, 'compiled', lambda *given: asked.append(given) or made.pop(0))
+  monkeypatch.setattr(compilation, 'compiled', lambda *given: made.pop(0))
   report, misfit = (estimate.estimate(config, devices, chip) for _ in range(2))
-  assert asked[0] == ('lowered', devices, 'a step for', sharding.compiler_options(mesh))
   assert report['fits'] and report['hbm_bytes'] == 900 + 70 - 60 + 5 + 3
   assert (report['hbm_limit'], report['hbm_over']) == (7000, 918 - 7000)
   assert (report['devices'], report['rows_per_data_shard']) == ('4 x TPU v5 lite', 64 // 4)
   assert report['mesh'] == {'data': 2, 'fsdp': 2, 'tensor': 1} and report['full_steps'] == 700
-  assert report['largest_of_state'] == [{'name': 'b', 'bytes': 960}, {'name': 'a', 'bytes': 56}]
-  assert report['largest_temporaries'][0] == {'name': 'all-reduce.1', 'bytes': 4096}
   assert report['estimated_cycles'] == 1212 and report['cycles']['attention'] == 1200
-  assert len(report['warnings']) == 1 and '2 involuntary' in report['warnings'][0]
   # The backward pass is twice the forward pass.
   assert report['model_flops'] == 3 * estimate.objective_of(config).flops(64)
   alone = report['estimates']['calibrated']['compute_only']
@@ -392,11 +298,6 @@ def test_a_report_is_of_the_compiled_program(monkeypatch):
   assert alone['chip_hours'] == pytest.approx(700 * 4 * 1212e-6 / 3600)
   assert {row['kind'] for row in report['transfers']} >= {'all-gather', 'all-reduce'}
   assert not misfit['fits'] and misfit['estimates'] == {} and misfit['hbm_over'] == 100
-  for known in (report, misfit):
-    text = preflight.text_of(known)
-    assert ('1,212  together' in text) == known['fits']
-    assert 'largest buffers of state on a device:\n         0.0 MB  b\n' in text
-    assert ('largest buffers of temporaries' in text) == known['fits']
 
 
 def test_a_chip_is_calibrated_by_two_programs(monkeypatch):
@@ -436,5 +337,3 @@ def test_the_tpu_compiler_takes_a_small_step():
   gradients = 4 * models.count_parameters(jax.eval_shape(objective.init, jax.random.key(0)))
   assert list(report['collective_bytes']) == ['all-reduce']
   assert report['collective_bytes']['all-reduce'] == pytest.approx(gradients, rel=0.01)
-  with pytest.raises(InputError, match='--topology v5p:9x9x9 does not exist .*; use CHIP:AxB'):
-    chips.devices_of('v5p:9x9x9')

@@ -138,9 +138,7 @@ def test_the_tokens_of_every_document_are_there(made, big, vocab):
   assert (opened.unigrams[0] == corpus.unigrams(tokenizer.vocab_size)).all()
 
 
-def test_killed_and_started_again_two_processes_give_the_bytes_of_one(
-  made, big, vocab, tmp_path, capsys
-):
+def test_killed_and_started_again_two_processes_give_the_bytes_of_one(made, big, vocab, tmp_path):
   out = tmp_path / 'D'
   arguments = command(big, vocab, out, '--processes', 2)
   process = subprocess.Popen(
@@ -163,13 +161,13 @@ def test_killed_and_started_again_two_processes_give_the_bytes_of_one(
   with pytest.raises(InputError, match='is not finished'):
     task.resolve(pretrain_config(out))
   prepare.main(command(big, vocab, out, '--processes', 1))
-  assert 'going on after' in capsys.readouterr().err and content(out) == content(made)
+  assert content(out) == content(made)
   after = [(store.shard_path(out, k) / store.FACTS).stat().st_mtime_ns for k in range(whole)]
   assert after == before
   assert make(out, vocab, ('', big), shard_mb=1) == store.read_meta(made)  # whole already
 
 
-def test_changed_text_of_the_same_size_is_seen(big, vocab, tmp_path, caplog):
+def test_changed_text_of_the_same_size_is_seen(big, vocab, tmp_path):
   source = tmp_path / 'a.txt'
   data = (big / 'a.txt').read_bytes() * 2
   source.write_bytes(data)
@@ -182,10 +180,6 @@ def test_changed_text_of_the_same_size_is_seen(big, vocab, tmp_path, caplog):
     make(out, vocab, ('', source), **settings)
   source.write_bytes(data)
   assert make(out, vocab, ('', source), **settings) == whole and content(out) == before
-  assert 'was written after' not in caplog.text
-  os.utime(source, (time.time() + 100,) * 2)
-  assert make(out, vocab, ('', source), **settings) == whole
-  assert f'a.txt was written after {out} was made' in caplog.text
 
 
 def test_shards_of_several_blocks_are_gone_on_behind(big, vocab, tmp_path, monkeypatch):
@@ -204,18 +198,8 @@ def test_shards_of_several_blocks_are_gone_on_behind(big, vocab, tmp_path, monke
   assert make(out, vocab, *inputs, **settings) == meta and content(out) == before
 
 
-def test_shards_without_documents(vocab, tmp_path, monkeypatch):
-  """All but the first document are duplicates."""
-  monkeypatch.setattr(text, 'BLOCK_BYTES', 20_000)
-  inputs = '', write(tmp_path / 'd.txt', *[story(1, 500)] * 3)
-  meta = make(tmp_path / 'D', vocab, inputs, duplicates='exact', shard_mb=0)
-  assert meta['shards'] == 3 and meta['kept']['']['documents'] == 1
-  assert meta['counts']['exact_duplicates'] == 2
-  assert len(Store(tmp_path / 'D').text(0, 1)) == meta['kept']['']['tokens']
-
-
 def test_a_table_is_prepared_as_its_lines_of_json_are(vocab, tmp_path, monkeypatch):
-  """On any number of processes. One that is cut short is named before anything is prepared."""
+  """On any number of processes."""
   rows = [{'n': i, 'text': '\n'.join(story(i, 1 + i % 7))} for i in range(90)]
   (tmp_path / 'rows.jsonl').write_text(''.join(json.dumps(row) + '\n' for row in rows))
   for name, part in (('a', rows[:50]), ('b', rows[50:])):
@@ -228,11 +212,6 @@ def test_a_table_is_prepared_as_its_lines_of_json_are(vocab, tmp_path, monkeypat
   settings = Settings(tuple(('', str(tmp_path / f'{x}.parquet')) for x in 'ab'), str(vocab))
   prepare.prepare(settings, tmp_path / 'Q', 2)
   assert content(tmp_path / 'Q') == content(tmp_path / 'P')
-  last = tmp_path / 'b.parquet'
-  last.write_bytes(last.read_bytes()[:-20])
-  with pytest.raises(InputError, match='b.parquet is broken or truncated'):
-    make(tmp_path / 'R', vocab, ('', tmp_path / '*.parquet'))
-  assert not store.finished(tmp_path / 'R')
 
 
 def test_beam_gives_the_same_documents(vocab, tmp_path):
@@ -251,8 +230,6 @@ def test_beam_gives_the_same_documents(vocab, tmp_path):
   a, b = (store.read_meta(x) for x in (ours, theirs))
   assert all(a[name] == b[name] for name in ('counts', 'kept')) and b['shards'] == 2
   assert a['counts']['exact_duplicates'] == 10 and a['counts']['near_duplicates'] > 5
-  with pytest.raises(InputError, match=r'begun with other settings \(by\)'):
-    make(theirs, vocab, ('', path), duplicates='near', shard_mb=1)
 
 
 def test_a_shard_of_beam_is_that_of_one_process(vocab, tmp_path):
@@ -312,9 +289,6 @@ def test_another_text_or_vocabulary_is_another_corpus(vocab, tmp_path):
   other = tokenizers.wordpiece_tokenizer(pieces[:5] + pieces[:4:-1])  # the same pieces, other ids
   with pytest.raises(InputError, match='was prepared with another vocabulary than this run has'):
     Store(tmp_path / 'A', other)
-  (tmp_path / 'other.txt').write_text('\n'.join([*pieces, 'zebra']))
-  with pytest.raises(InputError, match='other.txt is not the vocabulary that .* was prepared with'):
-    task.resolve(pretrain_config(tmp_path / 'A', f'tokenizer.path={tmp_path}/other.txt'))
 
 
 def test_a_corpus_brings_its_vocabulary_and_casing(tmp_path):
@@ -367,49 +341,22 @@ def test_a_small_corpus_gives_the_rows_of_its_text_in_memory(big, made, vocab, k
 # ---- what is bad is named ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-  'given, sentence',
-  [
-    (('--input', 'no.txt'), 'does not exist'),
-    (('--vocab', 'configs'), 'holds no vocabulary'),
-    (('--procces', '2'), "'--procces' is not known"),
-    (('--beam', '--duplicats', 'exact'), "did you mean '--duplicates'"),
-    (('--languages', 'de'), 'fills in {language}'),
-    (('--shard-mb', '0'), '--shard-mb is 0; use 1 or more'),
-  ],
-)
-def test_command_line_errors(small, vocab, tmp_path, capsys, given, sentence):
-  out = tmp_path / 'D'
-  source = [] if '--input' in given else ['--input', str(small)]
-  with pytest.raises(SystemExit) as end:
-    prepare.main([*source, '--vocab', str(vocab), '--out', str(out), *given])
-  assert end.value.code == 2 and sentence in capsys.readouterr().err and not out.exists()
-
-
 def test_bad_input_is_one_sentence(small, vocab, tmp_path):
-  out = tmp_path / 'D'
   (tmp_path / 'cut.txt.gz').write_bytes(gzip.compress(small.read_bytes())[:-200])
   (tmp_path / 'blank.txt').write_text('\n \n')
-  (tmp_path / 'empty.txt').write_text('')
+  make(tmp_path / 'D', vocab, ('', small))
 
-  def fails(match, *arguments, **settings):
-    with pytest.raises(InputError, match=match):
-      make(*arguments, **settings)
+  def fails(named, out, *inputs, **settings):
+    with pytest.raises(InputError, match=named):
+      make(out, vocab, *inputs, **settings)
 
-  fails('broken or truncated .gz file .after line', out, vocab, ('', tmp_path / 'cut.txt.gz'))
-  both = ('y', small), ('x', tmp_path / 'blank.txt')
-  fails("nothing is left of language 'x'", tmp_path / 'D2', vocab, *both)
-  make(out, vocab, ('', small))  # the failed first try binds nobody
-  fails('begun with other settings .min_characters', out, vocab, ('', small), min_characters=5)
-  fails('empty.txt is empty', tmp_path / 'D3', vocab, ('', small), ('', tmp_path / 'empty.txt'))
-  assert not (tmp_path / 'D3').exists()
-  (tmp_path / 'D4').mkdir()  # by a process that was killed while it wrote its first file
-  (tmp_path / 'D4' / f'.plan.json.{"0" * 32}.tmp').write_text('{')
-  make(tmp_path / 'D4', vocab, ('', small))
-  fails('holds other files', tmp_path, vocab, ('', small))
-  fails('is a file', small, vocab, ('', small))
+  fails('cut.txt.gz', tmp_path / 'D1', ('', tmp_path / 'cut.txt.gz'))
+  fails("language 'x'", tmp_path / 'D2', ('y', small), ('x', tmp_path / 'blank.txt'))
+  fails('min_characters', tmp_path / 'D', ('', small), min_characters=5)
+  fails('other files', tmp_path, ('', small))
+  fails('is a file', small, ('', small))
   with lock.held(tmp_path / 'D5'):
-    fails('in use: .* writes into it', tmp_path / 'D5', vocab, ('', small))
+    fails('in use', tmp_path / 'D5', ('', small))
 
 
 def test_a_failed_first_try_leaves_no_vocabulary_behind(small, vocab, tmp_path):
@@ -428,14 +375,11 @@ def test_a_failed_first_try_leaves_no_vocabulary_behind(small, vocab, tmp_path):
     assert content(tmp_path / f'D{number}') == content(tmp_path / f'E{number}')
 
 
-def test_a_full_disk_says_so_and_loses_no_shard(big, vocab, tmp_path, capsys, monkeypatch):
+def test_a_full_disk_says_so_and_loses_no_shard(big, vocab, tmp_path):
   """A limit on the size of files stands in for the disk."""
-  monkeypatch.setenv('TOKENIZERS_PARALLELISM', 'true')
   with files_up_to(200_000), pytest.raises(SystemExit) as end:
     prepare.main(command(big, vocab, tmp_path / 'D', '--processes', 1))
-  said = capsys.readouterr().err
-  assert end.value.code == 3 and 'could not be written' in said and 'finished shards stay' in said
-  assert os.environ['TOKENIZERS_PARALLELISM'] == 'false'  # each process uses one core
+  assert end.value.code == 3
   assert store.finished(tmp_path / 'D') == 0
   make(tmp_path / 'D', vocab, ('', big), shard_mb=1)
 
@@ -443,8 +387,6 @@ def test_a_full_disk_says_so_and_loses_no_shard(big, vocab, tmp_path, capsys, mo
 def test_a_corpus_of_bytes_is_encoded_by_document(vocab, tmp_path):
   byte_tokenizer().save(tmp_path / 'V')
   (tmp_path / 'a.jsonl').write_text('{"text": "One. Two.\\nThree"}\n{"text": null}\n' * 2)
-  with pytest.raises(InputError, match="field 'text' is null.*--skip-damaged"):
-    make(tmp_path / 'no', tmp_path / 'V', ('', tmp_path / 'a.jsonl'))
   out = tmp_path / 'D'
   meta = make(out, tmp_path / 'V', ('', tmp_path / 'a.jsonl'), skip_damaged=True)
   assert meta['counts']['left_out_records'] == 2
@@ -454,7 +396,7 @@ def test_a_corpus_of_bytes_is_encoded_by_document(vocab, tmp_path):
   assert tokens == whole.tolist() and sentences == [6, 5, 5]
 
 
-def test_a_lexicon_is_read_in_the_encoding_that_is_named_and_must_match(small, vocab, tmp_path):
+def test_a_lexicon_is_read_in_the_encoding_that_is_named(vocab, tmp_path):
   pytest.importorskip('ahocorasick_rs')
   source, names = tmp_path / 'a.txt', tmp_path / 'names.txt'
   for path, written in ((source, 'kala lone .\n'), (names, 'kala lone\n')):
@@ -464,9 +406,6 @@ def test_a_lexicon_is_read_in_the_encoding_that_is_named_and_must_match(small, v
   names.write_text('kala lone\nloti\n', 'utf-16-le')
   with pytest.raises(InputError, match=r'begun with other settings \(lexicons\)'):
     make(tmp_path / 'D', vocab, ('', source), **how)
-  (tmp_path / 'other.txt').write_text('Timbuktu\n')
-  with pytest.raises(InputError, match='no line of .*other.txt occurs in the text'):
-    make(tmp_path / 'E', vocab, ('', small), entities=str(tmp_path / 'other.txt'))
   config = pretrain_config(source, f'corpus.entities={names}', 'data.text_encoding=utf-16-le')
   ((whole, _),) = loading.load(config, str(source), tokenizers.load_folder(vocab), 'train').values()
   assert len(whole) == 3  # tokens

@@ -1,7 +1,6 @@
 """Intrinsic evaluations: losses by group, minimal pairs, linear probes, attention."""
 
 import json
-import re
 import shutil
 from collections import Counter
 
@@ -9,8 +8,6 @@ import numpy as np
 import pytest
 
 from bert_jax import predict
-from bert_jax.config import InputError
-from bert_jax.tokenizers import wordpiece
 from bert_jax.tools.probe import __main__ as probe
 from bert_jax.tools.probe import data as probe_data
 from bert_jax.tools.probe import layers as probe_layers
@@ -70,34 +67,6 @@ def test_a_sentence_knows_the_word_of_each_piece(model, sentences):
       own = sentence.ids[sentence.word_of == k]
       assert model.tokenizer.decode(own) == word
       assert sentence.first[k] == np.flatnonzero(sentence.word_of == k)[0]
-
-
-def test_what_is_cut_and_left_out_is_counted(model, conllu, tmp_path):
-  counts = Counter()
-  (tmp_path / 'text.txt').write_text('the river\n\nholds the old stone\n')
-  specs = [f'en={conllu}'], [f'de={tmp_path}/text.txt']
-  read = probe_data.read(model.tokenizer, *specs, 10, 5, counts)
-  assert counts['sentences not used (--sentences)'] == 14
-  assert [s.language for s in read] == ['en'] * 10 + ['de'] * 2
-  assert all(len(s.ids) <= 5 for s in read) and not read[-1].tags
-  assert counts['sentences cut (longer than 5 pieces)'] >= 10
-  with pytest.raises(InputError, match='--conllu .* holds no sentences'):
-    probe_data.read(model.tokenizer, [str(tmp_path / 'text.txt')], [], 0, 30, Counter())
-
-
-def test_files_are_read_in_the_encoding_that_is_named(tmp_path):
-  """Of so few letters none is recognised."""
-  pair = json.dumps({'sentence_good': 'шаг', 'sentence_bad': 'гаш'}, ensure_ascii=False)
-  row = '\t'.join(['1', 'шаг', '_', 'NOUN', *['_'] * 6])
-  for name, text in (('a.txt', 'шаг\n'), ('a.conllu', f'{row}\n\n'), ('a.jsonl', pair)):
-    (tmp_path / name).write_bytes(text.encode('cp1251'))
-  read, given = probe_data.read, (0, 9, Counter(), 'cp1251')
-  tokenizer = wordpiece.wordpiece_tokenizer(['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'шаг'])
-  for specs in ([f'{tmp_path}/a.conllu'], []), ([], [f'{tmp_path}/a.txt']):
-    (sentence,) = read(tokenizer, *specs, *given)
-    assert sentence.words == ('шаг',) and sentence.ids.tolist() == [5]
-  ((good, bad, *_),) = probe_pieces.read_pairs([f'{tmp_path}/a.jsonl'], 0, Counter(), 'cp1251')
-  assert (good, bad) == ('шаг', 'гаш')
 
 
 def test_the_loss_of_pieces_is_that_of_perplexity(model, sentences):
@@ -160,8 +129,6 @@ def test_minimal_pairs_are_judged_by_their_sums(model, pairs):
   sums = lambda texts: [x['log_probability'] for x, _ in model.ask('perplexity').replies(texts)]
   right = np.array(sums([p[0] for p in read])) > sums([p[1] for p in read])
   assert result['accuracy'] == result['by_uid']['order'] == right.mean() and result['pairs'] == 6
-  by_term = {t: right[[p[3] == t for p in read]].mean() for t in {p[3] for p in read}}
-  assert result['by_term'] == by_term
   turned = [(bad, good, *rest) for good, bad, *rest in read]
   assert probe_pieces.minimal_pairs(model, turned, Counter())['accuracy'] == 1 - right.mean()
   same = [(good, good, 'u', '') for good, *_ in read]
@@ -243,17 +210,12 @@ def test_all_checkpoints_are_probed(pretrained, conllu, pairs, tmp_path, capsys)
   given = f'--model {workdir} --conllu en={conllu} --pairs {pairs} --checkpoint all'
   arguments = [*given.split(), '--sentences', '10']
   probe.main(arguments)
-  shown = capsys.readouterr().out
-  assert (workdir / 'probe' / 'table.txt').read_text() == shown
+  capsys.readouterr()
   results = {n: json.loads((workdir / f'probe/{n}.json').read_text()) for n in (10, 20)}
   for n, result in results.items():
     assert result['step'] == n and not result['skipped'] and len(result['attention']) == 2
-    assert result['counts']['lines that are no minimal pair (left out)'] == 2
-    assert re.search(rf'^ *{n} +{result["losses"]["all"]["loss"]:.3f}', shown, re.MULTILINE)
   assert results[10]['losses']['all']['loss'] > results[20]['losses']['all']['loss']
   assert results[10]['settings'] == results[20]['settings']
-  for part in ('by_pos', 'NOUN', 'by_frequency', 'by_language', 'majority', 'itself'):
-    assert part in shown, part
   # A checkpoint that cannot be read is left out and named; the others are probed, on other data.
   file = max((workdir / 'checkpoints/10/params').rglob('*'), key=lambda p: p.stat().st_size)
   file.write_bytes(b'damaged' * 9)
@@ -280,15 +242,3 @@ def test_each_language_of_a_run_has_its_loss(pretrained, model, tmp_path, monkey
   result = json.loads(path.read_text())
   assert set(result['losses']['by_language']) == {'de', 'en'} and result['sentences'] == 5
   assert result['counts']['sentences cut (longer than 30 pieces)'] == 1
-
-
-def test_what_is_asked_wrongly_is_a_sentence(pretrained, tmp_path, capsys):
-  for arguments, sentence in (
-    ([], 'there is nothing to probe with'),
-    (['--text', 'x', '--only', 'syntax'], '--only syntax is not known'),
-    (['--text', 'x', '--words', '0'], '--words is 0; use 1 or more'),
-    (['--pairs', __file__], 'holds no minimal pair'),
-  ):
-    with pytest.raises(SystemExit) as end:
-      probe.main(['--model', str(pretrained[0]), *arguments])
-    assert end.value.code == 2 and sentence in capsys.readouterr().err

@@ -120,18 +120,6 @@ def program(
     carry = zeros(objective.carry(config.batch_size))
     return State(jnp.zeros([], jnp.int32), params, opt_state, carry)
 
-  by_device = None
-  sums, gather = config.mesh.sums, config.mesh.gather
-  if gradients.shards(mesh, gather) > 1 and sums != 'compiler':
-    if gradients.fits(mesh, gather) and not objective.rows_meet:
-      kind = config.model.dtype if sums == 'model' else sums
-      by_device = functools.partial(
-        gradients.over_devices, mesh=mesh, sums=kind, gather=gather, slices=config.mesh.slices
-      )
-    else:
-      meet = objective.rows_meet
-      why = 'the loss compares rows' if meet else 'jax before 0.10 has no other way on this mesh'
-      log.info('gradients are summed as with mesh.sums=compiler: %s', why)
   train_step = make_train_step(
     objective,
     make_optimizer,
@@ -140,7 +128,7 @@ def program(
     frozen=optim.frozen(config.optimizer, params),
     skip=config.optimizer.skip_nonfinite > 0,
     grows=config.optimizer.batch_warmup > 0,
-    by_device=by_device,
+    by_device=_by_device(config, objective, mesh),
   )
   rows = sharding.batch_sharding(mesh)
   shapes = jax.eval_shape(state_of, params)
@@ -164,6 +152,26 @@ def program(
     constants=constants,
     mesh=mesh,
     eval_carry=sharding.like(objective.eval_carry(config.batch_size), rows),
+  )
+
+
+def _by_device(config, objective, mesh):
+  """gradients.over_devices for a run, or None if XLA splits the step."""
+  sums, gather = config.mesh.sums, config.mesh.gather
+  if gradients.shards(mesh, gather) == 1 or sums == 'compiler':
+    return None
+  if objective.rows_meet:
+    log.info('gradients are summed as with mesh.sums=compiler: the loss compares rows')
+    return None
+  if not gradients.fits(mesh, gather):
+    log.info('gradients are summed as with mesh.sums=compiler: jax before 0.10 needs it here')
+    return None
+  return functools.partial(
+    gradients.over_devices,
+    mesh=mesh,
+    sums=config.model.dtype if sums == 'model' else sums,
+    gather=gather,
+    slices=config.mesh.slices,
   )
 
 
@@ -206,12 +214,7 @@ def make_train_step(
     def loss_fn(trained, batch, rng, carry, others):
       fixed, whole, constants = others
       terms, carry = terms_of(optim.merge(trained, fixed), batch, rng, carry, constants)
-      loss = 0
-      for name, factor in weights.items():
-        weight = whole[name] if whole else terms[name].weight
-        weight = jax.lax.stop_gradient(weight)
-        loss += factor * terms[name].total / jnp.maximum(weight, 1e-6)
-      return loss, (terms, carry)
+      return _loss(terms, weights, whole), (terms, carry)
 
     grad_fn = jax.value_and_grad(loss_fn, has_aux=True)
     if accumulation > 1:
@@ -222,27 +225,42 @@ def make_train_step(
     (loss, (terms, carry)), grads = grad_fn(trained, batch, dropout_key, state.carry, others)
     with jax.named_scope('optimizer'):
       optimizer = make_optimizer(constants.numbers)
-
-      def update(params):
-        updates, opt_state = optimizer.update(grads, state.opt_state, params)
-        return optax.apply_updates(params, updates), opt_state
-
-      new, opt_state = objective.stepped(trained, update)
-      # Not the norm of `updates`: XLA would compute all of them twice to add them up.
-      norm = optax.tree.norm(jax.tree.map(jnp.subtract, new, trained))
-    after = optim.merge(new, fixed), opt_state, carry
+      new, opt_state, norm = _updated(objective, optimizer, grads, state.opt_state, trained)
+    after = State(state.step + 1, optim.merge(new, fixed), opt_state, carry)
     metrics = terms | {'loss': loss, 'grad_norm': optax.tree.norm(grads)}
     real = batch['segment_ids'] > 0  # no padding; `tokens` becomes the share of such positions
     tokens = Mean(jnp.sum(real, dtype=jnp.float32), jnp.float32(real.size))
     metrics |= {'update_norm': norm, 'tokens': tokens, 'seen': objective.counts(batch)}
     if skip:
       finite = jnp.isfinite(loss) & jnp.isfinite(metrics['grad_norm'])
-      before = state.params, state.opt_state, state.carry
+      before = dataclasses.replace(state, step=after.step)
       after = jax.tree.map(lambda new, old: jnp.where(finite, new, old), after, before)
       metrics['module_norms'] = module_norms(grads)
-    return State(state.step + 1, *after), metrics
+    return after, metrics
 
   return train_step
+
+
+def _loss(terms, weights, whole):
+  """The sum of the terms' means, each times its weight in the loss. whole: {term: the weight that
+  its total is divided by}, of the whole batch; None: of these terms."""
+  loss = 0
+  for name, factor in weights.items():
+    weight = jax.lax.stop_gradient(whole[name] if whole else terms[name].weight)
+    loss += factor * terms[name].total / jnp.maximum(weight, 1e-6)
+  return loss
+
+
+def _updated(objective, optimizer, grads, opt_state, trained):
+  """(parameters, optimizer state, norm of the change) after a step of the optimizer."""
+
+  def update(params):
+    updates, new_state = optimizer.update(grads, opt_state, params)
+    return optax.apply_updates(params, updates), new_state
+
+  new, new_state = objective.stepped(trained, update)
+  # Not the norm of `updates`: XLA would compute all of them twice to add them up.
+  return new, new_state, optax.tree.norm(jax.tree.map(jnp.subtract, new, trained))
 
 
 def module_norms(gradients: Any) -> dict[str, jax.Array]:

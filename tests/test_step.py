@@ -32,6 +32,7 @@ from bert_jax.objectives.encode import encode, row_spec
 from bert_jax.objectives.mlm_nsp import MlmNsp
 from bert_jax.rows.batches import Batches
 from bert_jax.rows.row_arrays import TOKENS
+from bert_jax.rows.source import Source
 from bert_jax.run import evaluation
 from bert_jax.step import (
   Constants,
@@ -227,8 +228,8 @@ def test_attention_that_cannot_be_computed_says_so(lower):
 def test_outputs_of_rows_that_nobody_scores_are_not_collected():
   """An objective with a `predict` over rows that are no examples, as those of a corpus."""
 
-  class Ones:
-    fingerprint, baselines = '', {}
+  class Ones(Source):
+    fingerprint = ''
 
     def __len__(self):
       return 12
@@ -257,7 +258,7 @@ def test_answers_may_be_a_generator():
   'sums, meets, fits, said',
   [
     ('model', False, True, ''),
-    ('float32', False, False, 'mesh.sums=compiler: jax before 0.10 has no other way on this mesh'),
+    ('float32', False, False, 'mesh.sums=compiler: jax before 0.10 needs it here'),
     ('float32', True, True, 'mesh.sums=compiler: the loss compares rows'),
     ('compiler', True, False, ''),
   ],

@@ -189,10 +189,9 @@ def make_train_step(
   """Makes train_step(state, batch, constants) -> (state, {name: Mean or scalar}). make_optimizer:
   of constants.numbers. moment_of: Timeline.at. frozen: a tree of booleans, True for parameters that
   get no gradient. skip: if loss or gradient are not finite, only the step's number changes; metrics
-  then have `module_norms`. Random keys are fold_in(key, step), so a step is a function of (config,
-  step, state). With accumulation > 1 the gradient is exact for the whole batch: each term is
-  divided by its weight there. grows: see gradients.accumulated. by_device: gradients.over_devices,
-  if each device computes its own rows; None: XLA splits the step as it likes."""
+  then have `module_norms`. With accumulation > 1 the gradient is exact for the whole batch: each
+  term is divided by its weight there. grows: see gradients.accumulated. by_device:
+  gradients.over_devices, if each device computes its own rows; None: XLA splits the step."""
   weights = objective.loss_weights
 
   def train_step(state, batch, constants):
@@ -201,19 +200,19 @@ def make_train_step(
       moment = moment_of(state.step, constants.numbers.get('learning_rate'))
       batch = objective.prepare(batch, corrupt_key, moment)
 
-    def terms_of(params, batch, rng, carry, fixed):
-      return objective.terms(params, batch, rng, True, carry, fixed)
-
     whole = None
     if accumulation > 1 or by_device:
       # Only weights are used, which depend on the batch alone: XLA drops the forward pass.
-      terms, _ = terms_of(state.params, batch, dropout_key, state.carry, constants.fixed)
+      terms, _ = objective.terms(
+        state.params, batch, dropout_key, True, state.carry, constants.fixed
+      )
       whole = {n: terms[n].weight for n in weights}
     trained, fixed = optim.split(state.params, frozen)
 
     def loss_fn(trained, batch, rng, carry, others):
       fixed, whole, constants = others
-      terms, carry = terms_of(optim.merge(trained, fixed), batch, rng, carry, constants)
+      params = optim.merge(trained, fixed)
+      terms, carry = objective.terms(params, batch, rng, True, carry, constants)
       return _loss(terms, weights, whole), (terms, carry)
 
     grad_fn = jax.value_and_grad(loss_fn, has_aux=True)
@@ -228,9 +227,7 @@ def make_train_step(
       new, opt_state, norm = _updated(objective, optimizer, grads, state.opt_state, trained)
     after = State(state.step + 1, optim.merge(new, fixed), opt_state, carry)
     metrics = terms | {'loss': loss, 'grad_norm': optax.tree.norm(grads)}
-    real = batch['segment_ids'] > 0  # no padding; `tokens` becomes the share of such positions
-    tokens = Mean(jnp.sum(real, dtype=jnp.float32), jnp.float32(real.size))
-    metrics |= {'update_norm': norm, 'tokens': tokens, 'seen': objective.counts(batch)}
+    metrics |= {'update_norm': norm, 'tokens': _real_tokens(batch), 'seen': objective.counts(batch)}
     if skip:
       finite = jnp.isfinite(loss) & jnp.isfinite(metrics['grad_norm'])
       before = dataclasses.replace(state, step=after.step)
@@ -239,6 +236,12 @@ def make_train_step(
     return after, metrics
 
   return train_step
+
+
+def _real_tokens(batch):
+  """How many tokens of a batch are no padding, over all of its positions."""
+  real = batch['segment_ids'] > 0
+  return Mean(jnp.sum(real, dtype=jnp.float32), jnp.float32(real.size))
 
 
 def _loss(terms, weights, whole):

@@ -5,10 +5,9 @@ A field with `by_step` (field.py) is a text such as token,phrase@1000,entity@200
 the first step for which it holds. A share of the run's steps may replace the number of a step, as
 in token,phrase@0.5.
 
-With optimizer.batch_warmup batches grow. All have the same shape, optimizer.batch_sizes parts. In
-step n the first parts_at(n) of them have rows, from one at step 0 to all from step `growing` on.
-They fill one microbatch after another, and a microbatch that stays empty is not computed. No row of
-the data is left out.
+With optimizer.batch_warmup batches grow. All have the same shape. In step n the first parts_at(n)
+of their microbatches have rows, from one at step 0 to all from step `growing` on; one that stays
+empty is not computed. No row of the data is left out.
 """
 
 import bisect
@@ -37,19 +36,40 @@ def _over(x: jax.Array, number: float) -> jax.Array:
   return x / jnp.full_like(x, number)
 
 
+def _linear(step, steps, warmup, decay):
+  return 1 - _over(step, steps)
+
+
+def _cosine(step, steps, warmup, decay):
+  progress = jnp.clip(_over(step - warmup, max(1, steps - warmup)), 0, 1)
+  return 0.5 * (1 + jnp.cos(jnp.pi * progress))
+
+
+def _constant(step, steps, warmup, decay):
+  return jnp.ones_like(step)
+
+
+def _inverse_sqrt(step, steps, warmup, decay):
+  return jnp.sqrt(max(1, warmup) / jnp.maximum(step, 1))
+
+
+def _wsd(step, steps, warmup, decay):
+  return jnp.clip(_over(steps - step, decay), 0, 1)
+
+
+def _wsd_sqrt(step, steps, warmup, decay):
+  return 1 - jnp.sqrt(jnp.clip(1 - _over(steps - step, decay), 0, 1))
+
+
 # {value of optimizer.schedule: (step, steps, warm-up, decay) -> share of the peak after the
 # warm-up}. steps: the length of the schedule.
 SCHEDULES = {
-  'linear': lambda step, steps, warmup, decay: 1 - _over(step, steps),
-  'cosine': lambda step, steps, warmup, decay: (
-    0.5 * (1 + jnp.cos(jnp.pi * jnp.clip(_over(step - warmup, max(1, steps - warmup)), 0, 1)))
-  ),
-  'constant': lambda step, steps, warmup, decay: jnp.ones_like(step),
-  'inverse_sqrt': lambda step, steps, warmup, _: jnp.sqrt(max(1, warmup) / jnp.maximum(step, 1)),
-  'wsd': lambda step, steps, warmup, decay: jnp.clip(_over(steps - step, decay), 0, 1),
-  'wsd_sqrt': lambda step, steps, warmup, decay: (
-    1 - jnp.sqrt(jnp.clip(1 - _over(steps - step, decay), 0, 1))
-  ),
+  'linear': _linear,
+  'cosine': _cosine,
+  'constant': _constant,
+  'inverse_sqrt': _inverse_sqrt,
+  'wsd': _wsd,
+  'wsd_sqrt': _wsd_sqrt,
 }
 
 
@@ -95,8 +115,7 @@ class Timeline:
         text: Any = functools.reduce(operator.getitem, name.split('.'), config)
         self._stages[name] = parsed(name, field, text, steps)
     growth = config.optimizer.batch_warmup
-    self.microbatches = config.optimizer.accumulation
-    self.parts = (config.optimizer.batch_sizes or self.microbatches) if growth else 1
+    self.parts = config.optimizer.accumulation if growth else 1
     self.growing = max(1, steps_of(growth, self.horizon)) if growth else 0
     # The steps at which batches become larger, and how many rows are read before them.
     firsts = {0, *(-(-k * self.growing // (self.parts - 1)) for k in range(1, self.parts))}
@@ -126,7 +145,7 @@ class Timeline:
     return np.asarray(make_schedule(self.optimizer, self.horizon)(np.asarray(steps)))
 
   def parts_at(self, step: Any) -> Any:
-    """How many parts of the batch of a step have rows."""
+    """How many microbatches of a step have rows."""
     if self.parts == 1:
       return 1
     parts = 1 + step * (self.parts - 1) // self.growing
@@ -141,12 +160,11 @@ class Timeline:
 
   def position(self, step: int, i: int) -> int | None:
     """Which row of the run's, from 0, is row i of a step's batch; None: it is empty. Microbatch k
-    has the rows k, k + microbatches.. (gradients.py)."""
+    has the rows k, k + parts.. (gradients.py)."""
     if self.parts == 1:
       return self.rows_before(step) + i
-    place = i % self.microbatches * (self.batch_size // self.microbatches) + i // self.microbatches
-    used, (part, j) = self.parts_at(step), divmod(place, self.batch_size // self.parts)
-    return None if part >= used else self.rows_before(step) + j * used + part
+    used, part = self.parts_at(step), i % self.parts
+    return None if part >= used else self.rows_before(step) + i // self.parts * used + part
 
   def flops_before(self, step: int, flops_of: Callable[[Moment], float]) -> float:
     """FLOPs of all steps before this one. flops_of: of a step, from its Moment without a rate."""

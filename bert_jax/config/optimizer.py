@@ -38,10 +38,8 @@ FIELDS = {
     allowed='[1, inf)'),
   'optimizer.skip_nonfinite': Field(0, 'steps in a row without a finite loss and gradient that end '
     'the run, which skips them until then; 0: the first one ends it', allowed='[0, inf)'),
-  'optimizer.batch_warmup': Field(0.0, 'steps over which batches grow, to batch_size; below 1: a '
-    'share', allowed='[0, inf)'),
-  'optimizer.batch_sizes': Field(0, 'parts of equal size by which they grow, from one on; 0: '
-    'microbatches, of which those without rows cost nothing', allowed='[0, inf)'),
+  'optimizer.batch_warmup': Field(0.0, 'steps over which batches grow, from one microbatch to all; '
+    'those without rows cost nothing; below 1: a share', allowed='[0, inf)'),
   'optimizer.freeze': Field('', 'regex on parameter paths: not trained',
     affects={'weights'}),
   'optimizer.lr_multipliers': Field((), '((regex, factor), ...); the first match counts'),
@@ -59,20 +57,8 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
     f'batch_size {config.batch_size} does not divide into optimizer.accumulation {parts} '
     'microbatches; use a multiple.',
   )
-  grows, sizes = optimizer.batch_warmup > 0, optimizer.batch_sizes or parts
-  yield (
-    not grows or sizes > 1,
-    'optimizer.batch_warmup wants optimizer.batch_sizes or optimizer.accumulation above 1.',
-  )
-  yield (
-    config.batch_size % sizes == 0,
-    f'batch_size {config.batch_size} does not divide into optimizer.batch_sizes {sizes} parts; use '
-    'a number that divides it.',
-  )
-  yield (
-    grows or not optimizer.batch_sizes,
-    'optimizer.batch_sizes is for growing batches; set optimizer.batch_warmup, or leave it 0.',
-  )
+  grows = optimizer.batch_warmup > 0
+  yield not grows or parts > 1, 'optimizer.batch_warmup wants optimizer.accumulation above 1.'
   yield not grows or config.steps > 0, 'optimizer.batch_warmup wants steps in place of epochs.'
   yield (
     all(_is_multiplier(pair) for pair in optimizer.lr_multipliers),

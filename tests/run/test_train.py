@@ -81,7 +81,6 @@ def test_resume_from_continues_elsewhere(corpus_file, pretrained, workdir, tmp_p
 def test_a_workdir_tells_about_its_run(pretrained):
   workdir = pretrained[0]
   facts = json.loads((workdir / 'run.json').read_text())
-  assert facts['packages']['jax'] == jax.__version__
   level, line = facts['data']['train']['baselines']['mlm'][0], lines(workdir, 'train')[-1]
   assert line['mlm_below_unigram'] == pytest.approx(level - line['mlm'])
   assert 0 < line['fill'] <= 1 and line['tokens_per_s'] > 0

@@ -85,20 +85,6 @@ def test_copa_as_published(tmp_path):
     assert problems.places == {'without an answer (left out of training)': ['b.jsonl:1']}
 
 
-def test_tfds(tmp_path, monkeypatch):
-  tfds = pytest.importorskip('tensorflow_datasets')
-  # Lists of lists are read without TensorFlow, but TFDS writes them with its types.
-  kind = property(lambda info: info.np_dtype)
-  monkeypatch.setattr('tensorflow_datasets.core.features.feature.TensorInfo.dtype', kind)
-  several = tfds.features.Sequence(tfds.features.Text())
-  kinds = {'article': str, 'example_id': str, 'questions': several, 'answers': several}
-  kinds['options'] = tfds.features.Sequence(several)
-  passage = {k: v for k, v in p.PASSAGE.items() if k != 'id'} | {'example_id': 'high1.txt'}
-  high = p.tfds_set(tmp_path / 'high', kinds, {'train': [passage]}, 'race', 'high')
-  found, expected = (read(x, 'race')[0] for x in (high, p.race(tmp_path / 'race', p.PASSAGE)))
-  assert [q._replace(where='') for q in found] == [q._replace(where='') for q in expected]
-
-
 # -- rows -----------------------------------------------------------------------------------------
 
 

@@ -147,12 +147,6 @@ def test_a_long_text_keeps_what_is_near_its_spans(tmp_path, letters):
   assert letters.decode(source[0]['input_ids'][:8]) == 'ann c c she c eve', 'with a gap'
   pieces = np.array(letters.pieces)[source[0]['input_ids']]
   assert list(pieces[source[0]['spans'][0, :, 0]]) == ['she', 'ann', 'eve']
-  long = ('y', f'{"z" * 40} saw Eve as she', 'she', 52, 'z' * 40, 0, 'TRUE', 'Eve', 45, 'FALSE', '')
-  path = p.gap(tmp_path / 'b.tsv', long, p.EVE)
-  with pytest.raises(InputError, match='b.tsv:2: its names alone take more than 30 tokens'):
-    rows(letters, path, 'task.max_length=32')
-  skipped = rows(letters, path, 'task.max_length=32 data.skip_damaged=true')
-  assert [e.id for e in skipped.examples] == ['g-2']
 
 
 # -- scores ---------------------------------------------------------------------------------------

@@ -100,9 +100,6 @@ def test_evaluation_writes_what_was_answered(glue_run, tmp_path):
   evaluate.evaluate(glue_run[0], out=(folder := tmp_path / 'out'))
   answers = [json.loads(line) for line in (folder / 'predictions.jsonl').read_text().splitlines()]
   assert len(answers) == 20 and {a['where'] for a in answers} >= {'dev.tsv:2', 'dev.tsv:21'}
-  worst = [json.loads(line) for line in (folder / 'worst.jsonl').read_text().splitlines()]
-  losses = [a['loss'] for a in worst]
-  assert losses == sorted(losses, reverse=True) and len(worst) == 20
   for answer in answers:
     own = answer['probabilities'][answer['gold']]
     assert answer['loss'] == pytest.approx(-math.log(own), rel=1e-5)
@@ -130,9 +127,6 @@ def test_several_sets_are_a_table_of_their_metrics(glue_run, tmp_path):
   for name in ('de', 'hi'):
     answers = (written / name / 'predictions.jsonl').read_text().splitlines()
     assert {json.loads(x)['where'].partition(':')[0] for x in answers} == {f'{name}.tsv'}
-  assert (written / 'table.txt').read_text().splitlines() == rows
-  evaluate.evaluate_sets(workdir, [f'SST-2={home}/test.tsv'], out=tmp_path / 'test')
-  leaderboard((tmp_path / 'test' / 'SST-2' / 'predictions.tsv').read_text())
 
 
 @pytest.mark.parametrize(

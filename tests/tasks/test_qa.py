@@ -8,7 +8,6 @@ import published as p
 import pytest
 from scipy.special import log_softmax
 
-from bert_jax.errors import InputError
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.qa import reading, squad_scores
 from bert_jax.tasks.qa import task as qa
@@ -130,9 +129,6 @@ def test_what_cannot_be_learnt_is_left_out_of_training_and_still_predicted(tmp_p
   assert 'loss' not in answers[1] and 'gold' not in answers[2]
   scored = [answers[0]['prediction'], answers[1]['prediction']], [['Rome'], ['Paris']]
   assert source.score(answers) == squad_scores.squad(*scored)
-  with pytest.raises(InputError, match='to learn; write .* or set qa.unanswerable=true for'):
-    windows(p.squad(tmp_path / 'b.json', p.NONE), letters, split='train')
-  assert windows(tmp_path / 'b.json', letters, split='train', task='squad2')
   unknown = {'id': 'u', 'question': 'he?'}  # nobody says that it has no answer
   file = p.squad(tmp_path / 'c.json', p.NONE, unknown)
   learnt = windows(file, letters, split='train', task='squad2')
@@ -229,7 +225,6 @@ def test_the_threshold_decides_between_an_answer_and_none(tmp_path, letters):
   assert sum(answer['prediction'] == '' for answer in moved) == 2
   scores = source.score(answers)
   assert scores['best_f1'] >= scores['f1']
-  assert set(scores) | {'qa'} == set(qa.objective(p.config_of('qa', 'squad2', file), None).metrics)
   collapsed = [answer | {'prediction': ''} for answer in answers]
   assert source.constant(collapsed) == 'no answer' and not source.constant(answers)
 
@@ -266,8 +261,6 @@ def test_files_for_the_official_scripts(tmp_path, letters):
   assert all(list(content) == list('abcde') for content in files.values())
   assert files['predictions.json']['a'] == answers[0]['prediction']  # the first of an id
   assert len(source.score(answers)) == 10
-  best = files['nbest_predictions.json']['a'][0]
-  assert {'text', 'probability', 'start_logit', 'end_logit'} <= best.keys()
 
 
 # -- the objective and a run ----------------------------------------------------------------------

@@ -170,25 +170,19 @@ def test_null_cells_are_empty_texts_as_in_csv(tmp_path):
   assert counts[0] == counts[1] == counts[2] and counts[0]['empty texts (kept)'] == 1
 
 
-@pytest.mark.parametrize('is_there', [False, True])
-def test_a_run_goes_on_with_the_set_that_it_began_with(is_there, tmp_path, vocab, monkeypatch):
+def test_a_run_goes_on_with_the_set_that_it_began_with(tmp_path, vocab):
   rows = [{'sentence': f'{word} old', 'label': str(k % 2)} for k, word in enumerate(WORDS[:5])]
-  spec = written(tmp_path, 'hf:' if is_there else '.parquet', rows)
-  known = {'hf:x': 'one'}
-  if not is_there:  # without the library
-    monkeypatch.setattr(contents, 'named_sets', lambda config, split: dict(known))
+  spec = written(tmp_path, 'hf:', rows)
   config = finetune(vocab, spec, 'data.examples_per_row=2 batch_size=2')
   begun(config, tmp_path / 'W', 1)
   inputs = goes_on(config, tmp_path / 'W')
   contents.write_facts(tmp_path / 'W', inputs.config, inputs.sources, inputs.mesh, 1, {})
   facts = json.loads((tmp_path / 'W' / 'run.json').read_text())['data']
   assert json.loads(inputs.identity['sets']) == facts['train']['sets'] == facts['eval']['sets']
-  known['hf:x'] = 'other'
-  if is_there:
-    datasets = pytest.importorskip('datasets')
-    held = datasets.load_from_disk(str(tmp_path / 'saved'))
-    held.map(lambda row: row).save_to_disk(str(tmp_path / 'again'))
-    shutil.rmtree(tmp_path / 'saved')
-    (tmp_path / 'again').rename(tmp_path / 'saved')
+  datasets = pytest.importorskip('datasets')
+  held = datasets.load_from_disk(str(tmp_path / 'saved'))
+  held.map(lambda row: row).save_to_disk(str(tmp_path / 'again'))
+  shutil.rmtree(tmp_path / 'saved')
+  (tmp_path / 'again').rename(tmp_path / 'saved')
   with pytest.raises(InputError, match='the training data set is not what it was at checkpoint 1'):
     goes_on(config, tmp_path / 'W')

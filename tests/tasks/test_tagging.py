@@ -107,10 +107,6 @@ def test_a_file_without_tags_is_a_test_set_and_no_training_data(tmp_path, tokeni
   source, config = source_of(load(path, evaluation=test), tokenizer)
   answers = source.answers(outputs_of(source, config))
   assert 'gold' not in answers[0] and source.score(answers) == {}
-  (name, text), *others = source.files(answers).items()
-  assert name == 'predictions.conll' and not others
-  first, second = answers[0]['prediction']
-  assert text == f'Ada {first}\nold {second}\n\n'
 
 
 @pytest.mark.parametrize('each', [True, False])
@@ -137,39 +133,17 @@ def test_a_word_without_a_tag_is_not_learnt_and_not_scored(tmp_path, split):
   assert problems.counts[UNTAGGED] == problems.counts['sentences without tags'] == 1
 
 
-LABELS = ['O', 'B-PER', 'I-PER']
-UPOS = ['NOUN', 'VERB', '_']
-THREE = ['_'] * 3
-TFDS = (  # {feature: classes, or str}, a row, tokens and tags; a range is tagged '_'
-  (  # conll2003
-    {'tokens': str, 'pos': UPOS, 'chunks': LABELS, 'ner': LABELS},
-    {'tokens': ['Ada', 'é'], 'pos': [0, 1], 'chunks': [0, 0], 'ner': [1, 2]},
-    (('Ada', 'é'), ('B-PER', 'I-PER')),
-  ),
-  (  # universal_dependencies
-    {'tokens': str, 'lemmas': str, 'upos': UPOS, 'xpos': str, 'feats': str},
-    {'tokens': ['al', 'a', 'él'], 'upos': [2, 1, 0]}
-    | dict.fromkeys(('lemmas', 'xpos', 'feats'), THREE),
-    (('a', 'él'), ('VERB', 'NOUN')),
-  ),
-)
-
-
-@pytest.mark.parametrize('names, row, expected', TFDS)
-def test_tfds(tmp_path, names, row, expected):
-  f = pytest.importorskip('tensorflow_datasets').features
-  kinds = {
-    name: f.Sequence(f.Text() if kind is str else f.ClassLabel(names=kind))
-    for name, kind in names.items()
-  }
-  empty, form = dict.fromkeys(names, []), 'conllu' if 'upos' in names else 'columns'
+def test_tfds(tmp_path):
+  """As universal_dependencies has it: a range is tagged '_'."""
+  features = pytest.importorskip('tensorflow_datasets').features
+  upos = features.Sequence(features.ClassLabel(names=['NOUN', 'VERB', '_']))
+  kinds = {'tokens': features.Sequence(features.Text()), 'upos': upos}
+  row, empty = {'tokens': ['al', 'a', 'él'], 'upos': [2, 1, 0]}, {'tokens': [], 'upos': []}
   spec = tfds_set(tmp_path, kinds, {'train': [row, row, empty], 'dev': [row, empty]}, 'tiny_tags')
-  found, problems = read(spec, form=form)
-  assert [(s.tokens, s.tags) for s in found] == [expected] * 2
+  found, problems = read(spec, form='conllu')
+  assert [(s.tokens, s.tags) for s in found] == [(('a', 'él'), ('VERB', 'NOUN'))] * 2
   assert problems.counts['sentences without a token (left out)'] == 1
-  assert len(read(spec, 'eval', form)[0]) == 1, 'the split named dev'
-  if 'chunks' in names:
-    assert read(spec, at=(0, 1))[0][0].tags == ('NOUN', 'VERB')
+  assert len(read(spec, 'eval', 'conllu')[0]) == 1, 'the split named dev'
 
 
 # ---- rows ----------------------------------------------------------------------------------------

@@ -70,7 +70,6 @@ def test_a_transfer_takes_what_its_bytes_need_on_the_links_of_its_group():
 
   line = fake_mesh(4, 4, (4, 4))  # fsdp along one side, which is no ring
   assert seconds(v5e, line, 'fsdp') == pytest.approx(64 * 3 / 4 / 50)
-  assert seconds(v5e, line, 'fsdp', 'reduce-scatter') == pytest.approx(64 * 3 / 4 / 50)
   assert seconds(v5e, line, 'fsdp', 'all-reduce') == pytest.approx(2 * 64 * 3 / 4 / 50)
   both = fake_mesh(1, 16, (4, 4))  # over two sides: the chip in the corner has two links
   assert seconds(v5e, both, 'fsdp') == pytest.approx(64 * 15 / 16 / 100)
@@ -129,17 +128,6 @@ def test_groups_of_chips_that_stand_apart_share_links(kind, groups, axes, second
   assert row.seconds == pytest.approx(seconds * row.bytes / GB)
 
 
-def test_a_strided_group_closes_a_ring():
-  """Every second chip of a side of 16: around both ways, on links that two groups share."""
-  network = links.Network(fake_mesh(16, 16, (16, 16)), chips.published_of('TPU v5 lite'))
-  groups = links.groups_of('replica_groups=[32,8]<=[16,8,2]T(0,2,1)', 256)
-  transfer = links.Transfer('all-gather', GB, groups)
-  assert network.axes(transfer) == 'fsdp'
-  assert network.seconds(transfer) == pytest.approx(7 / 8 / (2 * 50 / 2))
-  around = links.Transfer('collective-permute', GB, ((15, 0), (0, 1)))
-  assert network.seconds(around) == pytest.approx(1 / 50)
-
-
 def moved(text=STEP):
   network = links.Network(fake_mesh(1, 4, (2, 2)), chips.published_of('TPU v5 lite'))
   return {(row.kind, row.beside): row for row in links.rows(hlo.Program(text), network)}
@@ -165,7 +153,6 @@ def test_the_transfers_of_a_real_step():
     ('all-reduce', False): 2 * 4,
   }
   assert {row.axes for row in found.values()} == {'fsdp'}
-  assert {row.number for row in found.values()} == {1}
   table = 8192 * 128 * 4 * 3 / 4 / (100 * GB)
   assert found['all-gather', False].seconds == pytest.approx(table)
 
@@ -224,8 +211,6 @@ def report_of(text=STEP, kind='TPU v5 lite', sides=(2, 2)):
 def test_two_clocks_with_and_without_communication():
   report = report_of()
   both = {'compute_only', 'with_communication'}
-  kinds = {clock: set(x) for clock, x in report['estimates'].items()}
-  assert kinds == {'calibrated': both, 'data_sheet': both}
   cycles = report['estimated_cycles']
   calibrated, sheet = (x['compute_only'] for x in report['estimates'].values())
   assert sheet['step_s'] == pytest.approx(cycles * 131072 / 197e12)

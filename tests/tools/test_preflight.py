@@ -243,14 +243,9 @@ def test_a_program_is_compiled_once(tmp_path, monkeypatch):
   assert 'HloModule' in first.text and set(first.sizes) == set(compilation.SIZES)
   # Anything that the result depends on: the options, the program, the compiler.
   compiled({'a': 1})
-  before = {*tmp_path.rglob('*.gz')}
   monkeypatch.setattr(compilation, 'versions', lambda: 'jax 99')
   compiled()
   assert len(times) == 3
-  (damaged,) = {*tmp_path.rglob('*.gz')} - before
-  damaged.write_bytes(damaged.read_bytes()[:-9])
-  compiled()
-  assert len(times) == 4 and compiled().cached
 
 
 SIZES = dict(num_hidden_layers=1, hidden_size=128, num_attention_heads=2, intermediate_size=256)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import unicodedata
 
 import tokenizers as library
 
@@ -13,13 +12,6 @@ from bert_jax.tokenizers import Tokenizer
 
 ROLES = dict(zip(('pad', 'unk', 'cls', 'sep', 'mask'), tokenizers.RESERVED))
 INPUTS = ('input_ids', 'token_type_ids', 'attention_mask')
-# {normalised É: the model card's sentence}.
-CASINGS = {
-  'e': 'lower-cases texts and strips accents',
-  'é': 'lower-cases texts and keeps accents',
-  'E': 'keeps capitals and strips accents',
-  'É': 'keeps capitals and accents',
-}
 
 
 def write(out: Path, tokenizer: Tokenizer, family: ReleasedFamily, longest: int, cuts: str) -> None:
@@ -43,12 +35,6 @@ def write(out: Path, tokenizer: Tokenizer, family: ReleasedFamily, longest: int,
   content = tokenizer.released(around_of(tokenizer, continues))
   text = json.dumps(content, indent=2, ensure_ascii=False) + '\n'
   write_whole(out / 'tokenizer.json', text)
-
-
-def casing(tokenizer: Tokenizer) -> str:
-  """A sentence on what a vocabulary does to capitals and accents; '' if that is unknown."""
-  done = CASINGS.get(unicodedata.normalize('NFC', tokenizer.normalized('É')))
-  return f'Its vocabulary {done}.' if done else ''
 
 
 def _special(tokenizer):

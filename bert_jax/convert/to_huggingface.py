@@ -7,6 +7,7 @@ pooler and the weights have none, zeros are written: it would be drawn at random
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -31,6 +32,8 @@ from bert_jax.errors import InputError, log
 from bert_jax.files import Path, write_json, write_whole
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.record import Head
+
+PLACES = '/', '~', './', '../', 'gs:', 's3:'  # with which a path of the author's machine begins
 
 if TYPE_CHECKING:
   from bert_jax.workdir.trained import Trained
@@ -89,8 +92,8 @@ def write(
       vector = vector._replace(pooling=vector.pooling or 'mean')
     length = min(longest, config.data.seq_length)
     sentence_transformers.write(out, vector, model.hidden_size, length, dense, model.projection_act)
-  known = {**facts, 'casing': exported_tokenizers.casing(tokenizer), 'longest': longest}
-  write_whole(out / 'README.md', model_card.write(config, architecture, head, notes, known))
+  card = model_card.write(config, architecture, head, notes, {**facts, 'longest': longest})
+  write_whole(out / 'README.md', card)
   writing = dict(config_lib.flatten(config).get(task.writing, ()))
   if writing:
     theirs = {key: writing[x] for key, x in config_json.WRITING.items() if x in writing}
@@ -218,7 +221,9 @@ def ours_of(config: Any, head: Head) -> dict[str, Any]:
     for block in TASKS[config.objective].blocks:
       ours[block] = {}
       for field, value in config[block].to_dict().items():
-        ours[block][field] = model_card.without_places(value) if isinstance(value, str) else value
+        if isinstance(value, str) and len(value) > 1 and value.startswith(PLACES):
+          value = PurePosixPath(value).name
+        ours[block][field] = value
     for name in head.training_only.values():
       if name:  # the head is left out, and its term with it
         block, _, field = name.partition('.')

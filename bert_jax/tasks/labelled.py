@@ -131,11 +131,11 @@ def family(
   )
 
 
-def card_of(longer_texts: str = 'head', reads_pairs: bool = False) -> Callable[[ConfigDict], Card]:
+def card_of(longer_texts: str = 'head') -> Callable[[ConfigDict], Card]:
   """The `card` function of a family whose Card does not depend on the config."""
 
   def card(config: ConfigDict) -> Card:
-    return Card(f'`{config.objective}`', reads_pairs=reads_pairs, longer_texts=longer_texts)
+    return Card(f'`{config.objective}`', longer_texts=longer_texts)
 
   return card
 

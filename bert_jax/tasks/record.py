@@ -95,13 +95,11 @@ class Card(NamedTuple):
   """The parts of an exported model's model card that depend on its family."""
 
   trained_for: str  # what it was trained to do, in Markdown
-  reads_pairs: bool = False  # an input is two texts
   all_labels: bool = False  # an input has any number of labels
   number: str = ''  # what a regression predicts; '': it is none
   # How `bert_jax.predict` treats a text that is too long: head and tail say which end it
   # keeps; '': as text of a corpus, which is cut into rows.
   longer_texts: str = ''
-  languages: tuple[str, ...] = ()  # names of the languages of its corpora
 
 
 class Judge(NamedTuple):

@@ -20,8 +20,8 @@ import numpy as np
 from bert_jax import config as config_lib
 from bert_jax import files, models, step
 from bert_jax.command_line import command_line, command_parser
-from bert_jax.convert import from_huggingface, hub, model_card, to_huggingface
-from bert_jax.errors import InputError, log, printable, quoted
+from bert_jax.convert import from_huggingface, hub, to_huggingface
+from bert_jax.errors import InputError, log, printable
 from bert_jax.files import Path
 from bert_jax.predict import Model, export
 from bert_jax.predict.model import OF_ALL
@@ -39,11 +39,9 @@ def convert(
   positions: int = 0,
   strict: bool = True,
   part: str = '',
-  languages: Sequence[str] = (),
 ) -> None:
   """Converts a source to a target (see the module), verifies what was written, and says so.
-  part: which model of a run that has several (Family.other_models). languages: codes, for the
-  card."""
+  part: which model of a run that has several (Family.other_models)."""
   out, is_export = folder_of(target), target.startswith(HF)
   folder = hub.folder(source)
   log.info('reading %s', folder)
@@ -73,8 +71,7 @@ def convert(
   with lock.whole_folder(out) as partial:
     log.info('writing %s', out)
     if is_export:
-      facts |= {'name': out.name, 'languages': languages}
-      names, left_out = export_run(partial, model, facts)
+      names, left_out = export_run(partial, model, facts | {'name': out.name})
       tell('left out', left_out)
     else:
       write_workdir(partial, model, facts)
@@ -118,7 +115,7 @@ def export_run(
   """Writes a model as a Hugging Face folder; returns what to_huggingface.write does."""
   objective = TASKS[model.config.objective].objective(model.config, model.tokenizer)
   labels = getattr(objective, 'labels', ())
-  known = {'versions': provenance.versions(), 'name': out.name, **facts, 'labels': labels}
+  known = {'name': out.name, **facts, 'labels': labels}
   return to_huggingface.write(out, model, labels, known)
 
 
@@ -148,15 +145,12 @@ def facts_of_run(folder: Path, model: trained.Trained) -> dict[str, Any]:
   run = records.read(folder)
   for fault in run.faults:
     log.warning('%s', fault)
-  made_by = run.facts.made_by
   return {
     'metrics': model.metrics,
     'step': model.step,
     'is_part': run.is_part_at(model.step),
     'data': {split: dataclasses.asdict(x) for split, x in run.facts.data.items()},
-    'commands': run.facts.commands,
     'source': run.facts.source,
-    'versions': {x: made_by[x] for x in ('bert_jax', 'commit', 'python') if x in made_by},
   }
 
 
@@ -256,17 +250,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     for part in family.other_models:
       about = f'of a run of objective {objective}: its {part}'
       add(f'--{part}', dest='part', action='store_const', const=part, default='', help=about)
-  add('--language', default='', metavar='CODE,CODE', help='of its text, for the model card: de,en')
   args = parser.parse_args(argv)
   with command_line():
     if args.to in ('', HF):
       raise InputError(f'--to {args.to} names no folder; write --to hf:OUT or W.')
     if args.positions is not None and args.positions < 1:
       raise InputError(f'--positions is {args.positions}; give a number of rows, or leave it out.')
-    languages = [code for code in args.language.split(',') if code]
-    for code in languages:
-      if not model_card.CODE.fullmatch(code):
-        raise InputError(f'--language {quoted(code)} is no code of a language; write de, en, zh.')
     convert(
       args.source,
       args.to,
@@ -274,7 +263,6 @@ def main(argv: Sequence[str] | None = None) -> None:
       positions=args.positions or 0,
       strict=not args.allow_unused,
       part=args.part,
-      languages=languages,
     )
 
 

@@ -181,7 +181,6 @@ def card(config: ConfigDict) -> Card:
   table, positive = config.table, label_sets.positive(config.table)
   return Card(
     trained_for=f'`{config.objective}`' + (f' (f1 is of {positive!r})' if positive else ''),
-    reads_pairs=bool(table.pair_column),
     all_labels=table.multi_label,
     number=table.label_column.split('|')[0] if table.regression else '',
     longer_texts='windows' if table.long_texts == 'hierarchical' else table.long_texts,

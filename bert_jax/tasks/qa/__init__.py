@@ -95,5 +95,5 @@ QA = labelled.family(
   defaults={'epochs': 2.0, 'data.examples_per_row': 4, 'checkpoint.best_metric': 'f1'},
   predictions={'answer': Prediction(Answer, options={'top_k': TOP_K})},
   heads=(Head('ForQuestionAnswering', ('encoder', 'span'), 'question-answering'),),
-  card=labelled.card_of(reads_pairs=True, longer_texts='windows'),
+  card=labelled.card_of(longer_texts='windows'),
 )

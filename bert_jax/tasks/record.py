@@ -100,6 +100,7 @@ class Card(NamedTuple):
   # How `bert_jax.predict` treats a text that is too long: head and tail say which end it
   # keeps; '': as text of a corpus, which is cut into rows.
   longer_texts: str = ''
+  languages: tuple[str, ...] = ()  # names of the languages of its corpora
 
 
 class Judge(NamedTuple):

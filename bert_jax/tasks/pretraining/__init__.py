@@ -172,14 +172,14 @@ def from_released(config: ConfigDict, released: Released) -> None:
 def card(config: ConfigDict) -> Card:
   pair = config.loss.nsp_weight and PAIRS[config.corpus.rows]
   trained_for = f'masked words and {pair.words}' if pair else 'masked words alone'
-  return Card(trained_for)
+  return Card(trained_for, languages=config.corpus.languages)
 
 
 def words_alone(name: str, **changes: Any) -> Family:
   """Makes the record of another objective on the rows of PRETRAINING, without sentence pairs."""
 
   def card(config: ConfigDict) -> Card:
-    return Card(f'`{name}`')
+    return Card(f'`{name}`', languages=config.corpus.languages)
 
   usual: dict[str, Any] = {'predictions': OF_WORDS, 'rules': rules_of_words_alone, 'card': card}
   return dataclasses.replace(PRETRAINING, name=name, **{**usual, **changes})

@@ -3,7 +3,6 @@ over the mean of all tokens."""
 
 import dataclasses
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +12,9 @@ from bert_jax import models
 from bert_jax.metrics import Mean, mean
 from bert_jax.models import layers, pooling
 from bert_jax.objectives import encode as shared
-from bert_jax.objectives.base import Batch, Key, Params, Spec, Terms
+from bert_jax.objectives.base import Batch, Key, Params, Spec
 from bert_jax.objectives.examples import LabelledExamples
-from bert_jax.objectives.losses import label_terms, nats_in_chunks
+from bert_jax.objectives.losses import label_terms
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,8 +24,6 @@ class Classification(LabelledExamples):
   the loss of a text with this label; with multi_label, of the loss of this label. pooling: 'cls',
   'mean': the mean of the hidden states of a text, without a pooler, 'pooled_mean': their mean
   through the pooler (ModernBERT), or 'late_mean': the mean of each through it (EuroBERT).
-  lm_weight: weight of the loss of a causal language model on the same texts (GPT, Radford et al.
-  2018, section 3.2).
 
   prior: of numbers their mean and scale: the head predicts standardized numbers, and so they are in
   the loss; in answers and in the metric they have their units.
@@ -39,7 +36,6 @@ class Classification(LabelledExamples):
   multi_label: bool = False
   class_weights: tuple[float, ...] = ()
   pooling: str = 'cls'
-  lm_weight: float = 0.0
   hierarchical: bool = False
 
   answer_fields = ('multi_label', 'hierarchical')
@@ -51,8 +47,7 @@ class Classification(LabelledExamples):
 
   @property
   def loss_weights(self) -> dict[str, float]:
-    weights = {self.term: 1 / self.units[1] ** 2}
-    return weights | ({'lm': self.lm_weight} if self.lm_weight else {})
+    return {self.term: 1 / self.units[1] ** 2}
 
   @property
   def units(self) -> tuple[float, ...]:
@@ -115,8 +110,6 @@ class Classification(LabelledExamples):
     params = super().init(rng)
     if self.hierarchical:
       params['windows'] = {'query': jnp.zeros(self.model.hidden_size)}
-    if self.lm_weight:
-      params |= shared.init_words(self.model, jax.random.fold_in(rng, 0), params['encoder'])
     return params
 
   def inputs(self, params: Params, batch: Batch, hidden_BTD: jax.Array) -> jax.Array:
@@ -135,23 +128,10 @@ class Classification(LabelledExamples):
       return x_BND
     return over_groups(params['windows']['query'], x_BND, batch['groups'])
 
-  def logits_and_hidden(self, params: Params, batch: Batch, rng: Key) -> tuple[Any, jax.Array]:
-    logits, hidden_BTD = super().logits_and_hidden(params, batch, rng)
+  def logits(self, params: Params, batch: Batch, rng: Key = None) -> jax.Array:
+    logits = super().logits(params, batch, rng)
     mean, scale = self.units
-    if (mean, scale) != (0, 1):
-      logits = logits * scale + mean
-    return logits, hidden_BTD
-
-  def terms(
-    self, params: Any, batch: Batch, rng: Key, train: bool, carry: Any = None, constants: Any = None
-  ) -> Terms:
-    logits, hidden_BTD = self.logits_and_hidden(params, batch, rng if train else None)
-    terms = self.logit_terms(logits, batch)
-    if self.lm_weight:
-      labels_BT, weights_BT = shared.next_tokens(batch)
-      nats_BT, _ = nats_in_chunks(self.model, params, hidden_BTD, labels_BT)
-      terms['lm'] = mean(nats_BT, weights_BT)
-    return terms, carry
+    return logits if (mean, scale) == (0, 1) else logits * scale + mean
 
   def logit_terms(self, logits: jax.Array, batch: Batch) -> dict[str, Mean]:
     labels, weights_BN = batch['labels'], batch['weights']

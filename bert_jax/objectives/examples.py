@@ -77,14 +77,10 @@ class LabelledExamples(ExampleRows):
 
   def logits(self, params: Params, batch: Batch, rng: Key = None) -> jax.Array:
     """The answers of the model, in a form of its own; rng turns dropout on."""
-    return self.logits_and_hidden(params, batch, rng)[0]
-
-  def logits_and_hidden(self, params: Params, batch: Batch, rng: Key) -> tuple[Any, jax.Array]:
-    """(logits, the hidden states [B, T, D] from which the head made them)."""
     hidden_key, head_key = shared.two_keys(rng)
     hidden_BTD = shared.encode(self.model, params['encoder'], batch, hidden_key)
     inputs = self.inputs(params, batch, hidden_BTD)
-    return shared.apply(self.head, params[self.part], inputs, rng=head_key), hidden_BTD
+    return shared.apply(self.head, params[self.part], inputs, rng=head_key)
 
   def inputs(self, params: Params, batch: Batch, hidden_BTD: jax.Array) -> jax.Array:
     """What the head reads. Default: the pooled [CLS] of each example (BERT, 3.2), or, if it answers

@@ -282,35 +282,6 @@ def test_triples_are_read_of_all_tables_alike(form, tmp_path):
   assert [item.texts for item in alone] == [(row[0], row[0]) for row in ROWS]
 
 
-def test_lists_of_positives_and_negatives_as_bge_has_them(tmp_path):
-  def of(*rows):
-    (tmp_path / 'a.jsonl').write_text('\n'.join(map(json.dumps, rows)))
-    columns = "contrastive.positive_column=pos contrastive.negative_columns=('neg','neg')"
-    return read(config(tmp_path / 'a.jsonl', columns, 'data.examples_per_row=4'))
-
-  row = {'query': 'q', 'pos': ['a', 'b'], 'neg': ['c', 'd', 'e']}
-  items, problems = of(row, {'query': 'r', 'pos': 'f', 'neg': ['g']})
-  texts = [('q', 'a', 'c', 'd'), ('q', 'b', 'c', 'd'), ('r', 'f', 'g', '')]
-  assert [item.texts for item in items] == texts
-  assert problems.counts['negatives of longer lists than columns (left out)'] == 1
-  cells = (
-    ('query', 'pos', 'neg'),
-    ('q', "['a', 'b']", '["c"]'),
-    ('r', '[1]', '[sic'),
-    ("['s']", 'f', '['),
-  )
-  columns = "contrastive.positive_column=pos contrastive.negative_columns=('neg',)"
-  path = written(tmp_path / 'a.tsv', *cells)
-  items, problems = read(config(path, columns, 'data.examples_per_row=3'))
-  texts = [('q', 'a', 'c'), ('q', 'b', 'c'), ('r', '[1]', '[sic'), ("['s']", 'f', '[')]
-  assert [item.texts for item in items] == texts
-  assert problems.counts['cells with a list of texts'] == 2
-  with one_sentence("a.jsonl:1: has a list in column 'pos'; write a text"):
-    of(row | {'pos': [1]})
-  with one_sentence('a.jsonl:1: the anchor is a list of texts; write one'):
-    of(row | {'query': ['q', 'r']})
-
-
 def test_questions_belong_to_their_paragraph(tmp_path):
   question = lambda i, text, **more: {'id': f'q{i}', 'question': text, **more}
   first = [question(0, 'a ?'), question(1, 'no ?', is_impossible=True)]

@@ -9,7 +9,6 @@ import pytest
 from test_objectives import MASKING, MODEL
 
 from bert_jax.models import flops
-from bert_jax.objectives.classification import Classification
 from bert_jax.objectives.language_model import LanguageModel
 from bert_jax.objectives.mlm_nsp import MlmNsp
 from bert_jax.timeline import EVALUATION, Moment
@@ -68,12 +67,6 @@ def test_an_evaluation_counts_its_own_masks():
   of = MlmNsp(MODEL, T, 0.0, MASKING, eval_masking=eval_masking)
   assert of.flops(B, EVALUATION) == encoder() + words(B * (K + 2))
   assert of.flops(B) == of.flops(B, Moment()) == encoder() + words(B * K)
-
-
-def test_the_language_model_beside_a_classifier_counts():
-  alone, both = (Classification(MODEL, T, ('a', 'b', 'c'), lm_weight=x) for x in (0.0, 0.5))
-  assert alone.flops(B) == encoder() + 2 * B * (D * D + 3 * D)
-  assert both.flops(B) - alone.flops(B) == words(B * T)
 
 
 @pytest.mark.parametrize('share', [0.5, 1 / 16])

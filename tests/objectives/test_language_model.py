@@ -13,7 +13,7 @@ import pytest
 from conftest import small_overrides
 from references import drawn
 from refusal import one_sentence
-from running import read_weights, untrained
+from running import untrained
 from test_objectives import MASKING, MODEL
 from test_rows import text, tokenize, tokenizer  # noqa: F401 (fixtures)
 from toys import load
@@ -326,28 +326,6 @@ def test_what_was_trained_one_way_starts_any_other(runs, corpus_file):
     shapes = jax.eval_shape(own.init, jax.random.key(0))
     taken = warm_start.names_taken(shapes, trained_params)
     assert len(taken) == len(jax.tree.leaves(shapes))
-
-
-def test_a_causal_model_is_fine_tuned_as_gpt_was(runs, tmp_path):
-  """The loss of a language model is a second term, which is what it was before."""
-  workdir, before = runs['causal']
-  texts = [f'the {a} {b}\t{a}' for a in ('river', 'market') for b in ('holds', 'meets', 'finds')]
-  (tmp_path / 'table.tsv').write_text('\n'.join(['text\tlabel', *texts]) + '\n')
-  data = f'data.train={tmp_path}/table.tsv data.eval={tmp_path}/table.tsv data.seq_length=32'
-  settings = 'table.text_column=text table.lm_weight=0.5 model.max_position_embeddings=64'
-  own = f'init_from={workdir} model.causal=true batch_size=4'
-  config = load('configs/finetune.py:task=table', data, settings, own)
-  inputs, weights = read_weights(config, tmp_path / 'run')
-  objective, batch = inputs.objective, inputs.batches[0]
-  assert objective.loss_weights == {'classification': 1.0, 'lm': 0.5}
-  params = warm_start.warm_start(jax.device_put(drawn(objective.init)), weights)
-  of = lambda objective, params: objective.terms(params, batch, None, False)[0]['lm']
-  alone = LanguageModel(objective.model, 32, 0.0, MASKING)
-  found, expected = jax.jit(lambda: (of(objective, params), of(alone, before)))()
-  assert found.weight == expected.weight > 4
-  np.testing.assert_allclose(found.total, expected.total, rtol=1e-5)
-  with one_sentence('for causal models; set model.causal=true, or it to 0'):
-    load('configs/finetune.py:task=table', data, settings)
 
 
 @pytest.mark.parametrize('source', ['causal', 'causal_then_masked'])

@@ -51,9 +51,6 @@ FIELDS = affecting({'rows'}, {
     'what is classified: the pooled [CLS] (BERT), the mean of all tokens without a pooler, through '
     'it (ModernBERT), or of each through it (EuroBERT)',
     allowed=('cls', 'mean', 'pooled_mean', 'late_mean')),
-  'table.lm_weight': Field(0.0,
-    'of the loss of a causal language model on the texts, beside the loss of labels (GPT: 0.5)',
-    allowed='[0, inf)'),
 }  # fmt: skip
 
 # {table.pooling: what a released model calls it, see convert/families/record.py}.
@@ -72,10 +69,6 @@ def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
   yield (
     weights == ('balanced',) or pairs_with_positive_numbers(weights),
     f"table.class_weights is {quoted(weights)}; write ((label, weight), ...) or ('balanced',).",
-  )
-  yield (
-    not table.lm_weight or (config.model.causal and not config.teacher),
-    f'table.lm_weight is {table.lm_weight}, for causal models without a teacher; set it to 0.',
   )
   yield (
     not table.eval_share or config.data.train,

@@ -34,7 +34,7 @@ LARGE = 100_000  # examples of a table that is mapped
 PART = 4096  # examples that are encoded at once
 IDS, SIZES, LABELS, FACTS = 'ids.bin', 'sizes.npy', 'labels.npy', 'facts.json'
 # Fields of a table that do not bear on what is read of it.
-OF_THE_MODEL = 'prior', 'class_weights', 'pooling', 'ends', 'long_texts', 'lm_weight', 'eval_share'
+OF_THE_MODEL = 'prior', 'class_weights', 'pooling', 'ends', 'long_texts', 'eval_share'
 
 
 class Encoded(NamedTuple):

@@ -81,7 +81,6 @@ def objective(config: ConfigDict, tokenizer: Tokenizer, kind: type = Classificat
     labels,
     multi_label=table.multi_label,
     pooling=table.pooling,
-    lm_weight=table.lm_weight,
     prior=labelled.prior_of(table, labels),
     hierarchical=table.long_texts == 'hierarchical',
     class_weights=label_sets.class_weights(table),

@@ -76,9 +76,19 @@ def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
     'divisor.',
   )
   yield from loss_rules(config)
+  yield from data_rules(config)
+  yield (
+    fields.pooling != 'cls' or not model.causal,
+    'the [CLS] of a causal model sees no text; set contrastive.pooling=mean.',
+  )
+
+
+def data_rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
+  """Rules for texts that are their own positives, and for what is evaluated."""
+  data, model = config.data, config.model
   is_own_positive = config.task.format == 'lines'
   if config.task.format == 'table':
-    is_own_positive = not fields.positive_column
+    is_own_positive = not config.contrastive.positive_column
   yield (
     not is_own_positive or model.hidden_dropout_prob + model.attention_probs_dropout_prob > 0,
     'a text that is its own positive is told from itself by dropout, and there is none; set '
@@ -88,10 +98,6 @@ def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
     not data.eval or reading.format_of(config, 'eval') != 'lines',
     'data.eval would be lines, which nothing can be judged by; set contrastive.eval_format to '
     'table or squad.',
-  )
-  yield (
-    fields.pooling != 'cls' or not model.causal,
-    'the [CLS] of a causal model sees no text; set contrastive.pooling=mean.',
   )
 
 

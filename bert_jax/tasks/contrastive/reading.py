@@ -4,9 +4,7 @@ A spec such as data.train is, by task.format (of data.eval: contrastive.eval_for
 
   table   .tsv, .csv, .jsonl, .parquet, tfds: or hf:NAME (text/tables.py) with the columns that
           contrastive.anchor_column, positive_column (without one each text is its own positive:
-          SimCSE), negative_columns (cells may be empty) and, of scored pairs, score_column name. In
-          JSON, and in cells as pandas writes them, these may be lists: each positive makes a pair,
-          and a column of negatives that is named several times gives as many of them
+          SimCSE), negative_columns (cells may be empty) and, of scored pairs, score_column name
   squad   SQuAD's JSON, as tasks/qa/reading.py reads it: each question and its paragraph. Questions
           without an answer there are left out and counted
   lines   text files: each line that is not blank is its own positive (SimCSE); of a table, each
@@ -17,7 +15,6 @@ is its positive, or a score that is no number cannot be used (tasks/faulty_recor
 a positive that occurs twice is a false negative of its other anchor: counted, masked in a batch.
 """
 
-import contextlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -27,7 +24,7 @@ from bert_jax.errors import quoted
 from bert_jax.tasks.faulty_records import Problems, Unusable, decimal_commas, is_empty, reads
 from bert_jax.tasks.qa.reading import is_impossible, records
 from bert_jax.text import files, tables
-from bert_jax.text.values import NotJson, decimal_number, printed_value
+from bert_jax.text.values import decimal_number
 
 FORMATS = 'table', 'squad', 'lines'
 FIELDS = 'contrastive.anchor_column, positive_column, or columns if there is no header'
@@ -83,39 +80,22 @@ def _table(config, split, problems):
   commas = scored and decimal_commas(config, fields.columns, fields.score_column)
   for number, (where, row) in enumerate(rows):
     with problems.of_record(where):
-      anchors = _texts(row, fields.anchor_column, where, problems, in_cells=False) or ['']
-      if len(anchors) > 1:
-        raise Unusable('the anchor is a list of texts; write one', 'records with several anchors')
-      positives = anchors
-      if fields.positive_column:
-        positives = _texts(row, fields.positive_column, where, problems) or ['']
-      negatives = _negatives(row, fields.negative_columns, where, split, problems)
+      positive_column = fields.positive_column or fields.anchor_column
+      columns = [fields.anchor_column, positive_column]
+      texts = problems.columns(row, columns, where, HINT)
+      for name in fields.negative_columns:
+        text = ''
+        if split == 'train' or tables.first_of(row, name):
+          (text,) = problems.columns(row, [name], where, HINT)
+          if not text.strip():
+            problems.note('empty negatives (left out)', where)
+        texts.append(text)
       score = None
       if scored:
         score = _score(row, fields.score_column, where, commas, problems)
         if score is None and problems.lacks('a score', where, split):
           continue
-      for i, positive in enumerate(positives):
-        name = f'{number}-{i}' if i else str(number)
-        yield Item(where, name, (*anchors, positive, *negatives), score)
-
-
-def _negatives(row, columns, where, split, problems):
-  """A text from each column of negatives; '': it has none. A column that is named several times
-  gives as many texts of its list."""
-  texts = {}  # {column: its texts that are not taken yet}
-  for name in columns:
-    if name not in texts and (split == 'train' or tables.first_of(row, name)):
-      texts[name] = _texts(row, name, where, problems)
-      if not ''.join(texts[name]).strip():
-        problems.note('empty negatives (left out)', where)
-  taken = []
-  for name in columns:
-    taken.append(texts[name].pop(0) if texts.get(name) else '')
-  left = sum(map(len, texts.values()))
-  if left:
-    problems.counts['negatives of longer lists than columns (left out)'] += left
-  return taken
+      yield Item(where, str(number), tuple(texts), score)
 
 
 def _score(row, name, where, commas, problems):
@@ -129,21 +109,6 @@ def _score(row, name, where, commas, problems):
   if how:
     problems.note(how, where)
   return score
-
-
-def _texts(row, name, where, problems, in_cells=True):
-  """The texts in a column of a row: one, or a list in JSON, which with `in_cells` a cell may
-  hold too, as pandas or JSON write it."""
-  column, texts = tables.first_of(row, name), None
-  in_cell = in_cells and bool(row.delimiter) and row.get(column, '')[:1] == '['
-  if in_cell or row.no_text.get(column) == 'a list':
-    with contextlib.suppress(NotJson):
-      texts = printed_value(row[column])
-  if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-    return problems.columns(row, [name], where, HINT)
-  if in_cell:
-    problems.counts['cells with a list of texts'] += 1
-  return texts
 
 
 def _squad(config, split, problems):

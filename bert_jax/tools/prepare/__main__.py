@@ -10,7 +10,6 @@ it continues after the last whole shard. With --beam it is an Apache Beam pipeli
 
 import argparse
 import contextlib
-import difflib
 import json
 import math
 import os
@@ -151,12 +150,8 @@ def vocabulary_folder(args: argparse.Namespace) -> Iterator[Path]:
 def main(argv: Sequence[str] | None = None) -> None:
   args, rest = parser().parse_known_args(argv)
   with command_line():
-    ours = ['--' + name.replace('_', '-') for name in vars(args)]
-    for word in rest:
-      near = difflib.get_close_matches(word.partition('=')[0], ours, 1, 0.8)
-      if near or not args.beam:
-        hint = f'did you mean {near[0]!r}?' if near else 'see --help'
-        raise InputError(f'argument {word!r} is not known; {hint}')
+    if rest and not args.beam:
+      raise InputError(f'argument {rest[0]!r} is not known; see --help')
     meta = run(args, rest)
     result = {'out': args.out, **meta['counts'], 'kept': meta['kept']}
     print(json.dumps(result, ensure_ascii=False))

@@ -222,9 +222,8 @@ def test_a_share_of_the_training_table_is_held_out(tmp_path, several):
   assert split('eval', rows[::-1])[0] == held, 'whatever their order'
   more = split('eval', [*rows, *(f'more {k}\ta\n' for k in range(9))])[0]
   assert held.items() <= more.items(), 'whatever is added'
-  doubled, counts = split('eval', [*rows, *rows])
+  doubled, _ = split('eval', [*rows, *rows])
   assert doubled.items() >= held.items(), 'equal texts stay together'
-  assert counts['with the text of another (on its side of the split)'] == len(rows)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from bert_jax.errors import InputError, quoted
+from bert_jax.errors import InputError
 from bert_jax.files import Path
 from bert_jax.text import encodings, files
 from bert_jax.text.sentences import UNSPACED
@@ -54,9 +54,6 @@ def _jieba() -> Callable[[str], Iterable[str]]:
   return tokenizer.cut
 
 
-LONGEST = 1000  # characters of a lexicon's entry; the time to read one is quadratic in it
-
-
 class Lexicon:
   """Finds the entries of a lexicon file (words, phrases or names, one a line) in texts. Blank lines
   and lines that begin with '#' are comments; runs of white space count as one blank. do_lower_case:
@@ -72,12 +69,6 @@ class Lexicon:
     entries = [line for line in lines if line and line[0] != '#']
     if not entries:
       raise InputError(f'lexicon {path} has no entries; write one on a line')
-    longest = max(entries, key=len)
-    if len(longest) > LONGEST:
-      raise InputError(
-        f'lexicon {path} has entries of more than {LONGEST} characters, such as '
-        f'{quoted(longest)}; write one on a line'
-      )
     try:
       import ahocorasick_rs
     except ImportError:

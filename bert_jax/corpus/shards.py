@@ -17,7 +17,7 @@ from bert_jax.corpus import store
 from bert_jax.corpus.store import ARRAYS, COLUMNS, OF_DOCUMENTS
 from bert_jax.corpus.tokenized import digest_of, offsets
 from bert_jax.corpus.units import Record
-from bert_jax.errors import InputError, Unwritten, first_line, log, stays
+from bert_jax.errors import InputError, Unwritten, first_line, stays
 from bert_jax.files import Path
 from bert_jax.text.duplicates import Seen
 from bert_jax.tokenizers import Tokenizer
@@ -191,15 +191,12 @@ def finish(
 
 
 def _check(plan, counts, kept):
-  """InputError if a language has no text or a lexicon no match; a warning about many [UNK]."""
+  """InputError if a language has no text or a lexicon no match."""
   for name, numbers in kept.items():
     if not numbers['tokens']:
       what = f'language {name!r}' if name else 'the corpus'
       counted = ', '.join(f'{n:,} {k}' for k, n in sorted(counts.items()))
       raise InputError(f'nothing is left of {what}: {counted}; give more text, and another --out')
-  share = counts['unknown_tokens'] / sum(numbers['tokens'] for numbers in kept.values())
-  if share > 0.02:
-    log.warning('%.1f %% of the tokens are [UNK]; is --vocab for this text?', 100 * share)
   for name in ('phrases', 'entities'):
     if plan[name] and not counts[f'{name}_matched']:
       raise InputError(f'no line of {plan[name]} occurs in the text; is it for this language?')

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from bert_jax.errors import InputError, listed, log, quoted
+from bert_jax.errors import InputError, listed, quoted
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.record import Option
 from bert_jax.text import tables
@@ -121,10 +121,7 @@ class Ask(abc.ABC):
       value = self.from_parts((value,) if isinstance(value, str) else tuple(value))
     record = self.record(value)
     known = {*self.fields, *self.others, *ID_COLUMNS.split('|'), self.spelt('id')}
-    unread = [str(name) for name in value if name not in known]
-    if unread:
-      if not self.model.counts[UNREAD]:
-        log.warning('this task does not read the field %r of a record', min(unread))
+    if not known.issuperset(value):
       self.model.counts[UNREAD] += 1
     texts = [value.get(name) for name in self.fields]
     if any(isinstance(text, str) and not text.strip() for text in texts):

@@ -210,20 +210,12 @@ class Problems:
       raise Unusable(fault, kind, place) from None
 
   def json(self, path: Path, where: str) -> Any:
-    """The value in a JSON file or those of its lines; None, and it is `wrong`, if it is no JSON."""
-    lines = [line for _, line in self.lines(path)]
+    """The value in a JSON file; None, and it is `wrong`, if it is no JSON."""
     try:
-      value, halves = values.json_text('\n'.join(lines))
+      value, halves = values.json_text('\n'.join(line for _, line in self.lines(path)))
     except values.NotJson as error:
-      try:
-        of_lines = [values.json_text(line) for line in lines if line.strip()]
-      except values.NotJson:
-        of_lines = []
-      if not of_lines:
-        place = f'{where}:{error.line}' if error.line else where
-        return self.wrong(place, f'this is {error}; fetch the file again', 'damaged files')
-      value = [value for value, _ in of_lines]
-      halves = sum(halves for _, halves in of_lines)
+      place = f'{where}:{error.line}' if error.line else where
+      return self.wrong(place, f'this is {error}; fetch the file again', 'damaged files')
     if halves:
       self.counts['half_characters'] += halves
     return value

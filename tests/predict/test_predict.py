@@ -205,8 +205,9 @@ def test_classify_says_what_it_reads(make_model):
   assert 'reads pairs and got 1' in as_lines(pairs.ask('pair'), ['old river'])[0]['error']
   single = make_model('sst2')
   (released,) = as_lines(single.ask('classify'), ['old river\tnew garden'])
-  assert 'if it does, use --task pair' in released['error']
-  assert 'reads single texts and got 3' in as_lines(single.ask('classify'), ['a\tb\tc'])[0]['error']
+  assert '(--task pair: pairs)' in released['error']
+  (three,) = as_lines(single.ask('classify'), ['a\tb\tc'])
+  assert 'reads single texts (--task pair: pairs) and got 3' in three['error']
   (released,) = as_lines(single.ask('pair'), ['old river\tnew garden'])
   assert released['pair'] == 'new garden'
   (number,) = as_lines(make_model('stsb').ask('pair'), ['old river\tnew garden'])

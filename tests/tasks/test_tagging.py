@@ -149,21 +149,19 @@ def test_tfds(tmp_path):
 # ---- rows ----------------------------------------------------------------------------------------
 
 
-def test_tags_stand_on_the_first_piece_or_on_all(tmp_path, tokenizer):
+def test_tags_stand_on_the_first_piece(tmp_path, tokenizer):
   path = columns(tmp_path / 'a', 'the/O unhappy/B-PER \x07/I-PER Ada/I-PER')
-  of_pieces = ('first', [0, 3, 1, 0, 2, 2, 0], (1, 2, 1)), ('all', [0, 3, 1, 1, 2, 2, 0], (2, 2, 1))
-  for which, tags, counts in of_pieces:
-    source, config = source_of(load(path, f'tagging.label_pieces={which}'), tokenizer, 'train')
-    assert config.tagging.labels == ('B-PER', 'I-PER', 'O')
-    row = source[0]
-    assert list(row['input_ids'][:7]) == [2, 8, 9, 10, tokenizer.unk_id, 5, 3]
-    assert list(row['tags'][:7]) == tags and not row['tags'][7:].any()
-    assert source.baselines.pop('tagging') == (pytest.approx(entropy(counts)), 'entropy')
-    assert source.baselines == {'token_accuracy': (0.5, 'majority')}  # I-PER begins entities
-    config.tagging.prior = source.prior  # where a new head begins
-    params = task.objective(config, tokenizer).init(jax.random.key(0))
-    shares = softmax(params['classifier']['dense']['bias'])
-    assert source.prior == (0.25, 0.5, 0.25) == pytest.approx(shares)
+  source, config = source_of(load(path), tokenizer, 'train')
+  assert config.tagging.labels == ('B-PER', 'I-PER', 'O')
+  row = source[0]
+  assert list(row['input_ids'][:7]) == [2, 8, 9, 10, tokenizer.unk_id, 5, 3]
+  assert list(row['tags'][:7]) == [0, 3, 1, 0, 2, 2, 0] and not row['tags'][7:].any()
+  assert source.baselines.pop('tagging') == (pytest.approx(entropy((1, 2, 1))), 'entropy')
+  assert source.baselines == {'token_accuracy': (0.5, 'majority')}  # I-PER begins entities
+  config.tagging.prior = source.prior  # where a new head begins
+  params = task.objective(config, tokenizer).init(jax.random.key(0))
+  shares = softmax(params['classifier']['dense']['bias'])
+  assert source.prior == (0.25, 0.5, 0.25) == pytest.approx(shares)
 
 
 def test_each_token_of_a_long_sentence_is_asked_where_it_has_most_context(tmp_path, tokenizer):

@@ -199,13 +199,8 @@ class Classify(OfHead):
     return config
 
   def from_parts(self, parts: Sequence[str]) -> dict[str, Any]:
-    if len(parts) == 2 and len(self.fields) == 1 and not self.model.step:
-      raise InputError(
-        'nothing says that this model reads pairs; if it does, use --task pair (in Python, '
-        'model.pair)'
-      )
     if len(parts) != len(self.fields):
-      reads = 'pairs' if len(self.fields) == 2 else 'single texts'
+      reads = 'pairs' if len(self.fields) == 2 else 'single texts (--task pair: pairs)'
       raise InputError(
         f'this model reads {reads} and got {len(parts)} in {parts[0][:40]!r}; a tab separates the '
         'texts of a pair'

@@ -82,9 +82,6 @@ def _held_out(config, examples, share, problems):
     )
   count = sum(example.texts in held_out for example in examples)
   problems.counts['examples held out of training (table.eval_share)'] = count
-  if len(texts) < len(examples):
-    repeated = len(examples) - len(texts)
-    problems.counts['with the text of another (on its side of the split)'] = repeated
   if kept:
     problems.counts['texts kept in training, the only ones of a label'] = len(kept)
   return held_out

@@ -59,8 +59,6 @@ class Generate(Ask):
       beams = 1 if temperature else released.get('beams', 1)
     if length_penalty is None:
       length_penalty = released.get('length_penalty', 1) if beams > 1 else 1
-    if top_k > pieces:
-      raise InputError(f'top_k is {top_k}; the vocabulary has {pieces} pieces, and 0 is all.')
     if length_penalty != 1 and beams == 1:
       raise InputError(f'length_penalty is {length_penalty}, which only a beam search reads.')
     if beams > 1 and temperature:
@@ -69,19 +67,14 @@ class Generate(Ask):
       raise InputError('top_k and top_p cut what is drawn; set temperature above 0.')
     if not self.is_causal and (beams > 1 or stop):
       raise InputError('a masked model fills all its masks; leave out beams and stop.')
-    reserved = model.tokenizer.reserved
-    if 'ends' in released:
-      ends, never = [i for i in released['ends'] if 0 <= i < pieces], ()
-    else:  # a GPT's vocabulary has no [SEP]
-      ends, never = [reserved[x] for x in ('[SEP]',) if x in reserved], NEVER
-    stop_ids = (*ends, *map(self._piece, stop))
+    ends, stop_ids, never_ids = self._special_ids(released, stop)
     self.choice = sampling.Choice(
       float(temperature),
-      top_k,
+      min(top_k, pieces),
       float(top_p),
       float(repetition_penalty),
       stop_ids=stop_ids if self.is_causal else (),
-      never_ids=tuple({reserved[x] for x in never if x in reserved} - {*stop_ids}),
+      never_ids=never_ids,
     )
     self.max_tokens, self.beams, self.seed = max_tokens, beams, seed
     self.search = {
@@ -92,6 +85,16 @@ class Generate(Ask):
     read_again = model.tokenizer.ids_batch([model.tokenizer.decode([i]) for i in ends])
     self.plain_ends = {i for i, ids in zip(ends, read_again) if i in ids}
     self._continues = functools.cache(self._from_left_to_right)
+
+  def _special_ids(self, released, stop):
+    """(the ids that end a text, these and those of `stop`, the ids that no text has)."""
+    reserved = self.model.tokenizer.reserved
+    if 'ends' in released:
+      ends, never = [i for i in released['ends'] if 0 <= i < self.config.vocab_size], ()
+    else:  # a GPT's vocabulary has no [SEP]
+      ends, never = [reserved[x] for x in ('[SEP]',) if x in reserved], NEVER
+    stop_ids = (*ends, *map(self._piece, stop))
+    return ends, stop_ids, tuple({reserved[x] for x in never if x in reserved} - {*stop_ids})
 
   def _piece(self, text):
     """The id of a stop piece."""

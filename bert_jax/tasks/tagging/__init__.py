@@ -24,7 +24,6 @@ FIELDS = affecting({'rows'}, {
   'tagging.tag_column': Field(-1, 'column of the tag'),
   'tagging.labels': Field((), 'the tags, in order; empty: as in training data, sorted',
     allowed=str, affects={'rows', 'weights'}),
-  'tagging.label_pieces': Field('first', 'pieces of a word with its tag', allowed=('first', 'all')),
   'tagging.prior': labelled.prior_field('share of each tag'),
   'tagging.document_context': Field(False, 'fill rows with the sentences around (-DOCSTART-)'),
 })  # fmt: skip

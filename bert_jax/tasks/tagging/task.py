@@ -3,7 +3,7 @@ knows the schemes in which tags mark entities.
 
 Each token is cut into word pieces by itself; for a byte-level vocabulary, whose pieces contain
 blanks, all tokens but the first follow a blank. The first piece of a token learns its tag and
-predicts it; with tagging.label_pieces=all all pieces learn it. A token without a piece is [UNK].
+predicts it. A token without a piece is [UNK].
 
 A sentence that is too long becomes windows that overlap by half. A token is learnt and predicted
 once, in the window where its shorter side of context is longest. tagging.document_context fills
@@ -151,7 +151,7 @@ class Tagged(Scored):
       context_of = _documents(sentences)
     else:
       context_of = [range(i, i + 1) for i in range(len(sentences))]
-    limit, first_only = labelled.limit(config), config.tagging.label_pieces == 'first'
+    limit = labelled.limit(config)
     texts, tags, self.asked = [], [], []
     for number in numbers:
       # The sentences of the context may fill up the rows of this one.
@@ -167,9 +167,8 @@ class Tagged(Scored):
       for k, (start, stop) in enumerate(cuts):
         tokens = np.flatnonzero(window_of == k)
         firsts = 1 + token_at[tokens] - start
-        ends = firsts + 1 if first_only else 1 + token_at[tokens + 1] - start
         texts.append((pieces[begin + start : begin + stop],))
-        tags.append(self._learnt(sentences[number], tokens, firsts, ends, stop - start))
+        tags.append(self._learnt(sentences[number], tokens, firsts, stop - start))
         self.asked.append((number, tokens, firsts))
     per_token = {'tags': (tags, np.int32)}
     super().__init__(tokenizer, texts, per_token=per_token, **labelled.shape(config))
@@ -185,13 +184,13 @@ class Tagged(Scored):
       self.baselines |= labelled.entropy('tagging', learnt)
     self.prior = labelled.shares([self.gold[label] for label in self.labels])
 
-  def _learnt(self, sentence, tokens, firsts, ends, size):
+  def _learnt(self, sentence, tokens, firsts, size):
     """The tags of a row of `size` pieces between [CLS] and [SEP]: 1 + the number of a label; 0:
-    none is learnt there. The pieces of token tokens[i] are firsts[i] to ends[i] - 1."""
+    none is learnt there. The first piece of token tokens[i] is firsts[i]."""
     row = np.zeros(size + 2, np.int32)
     if sentence.tags:
-      for token, first, end in zip(tokens, firsts, ends):
-        row[first : min(end, size + 1)] = 1 + self.label_ids.get(sentence.tags[token], -1)
+      for token, first in zip(tokens, firsts):
+        row[first] = 1 + self.label_ids.get(sentence.tags[token], -1)
     return row
 
   def _baselines(self, gold):

@@ -44,8 +44,8 @@ TAGGED = [
   for k, text in enumerate(TEXTS)
 ]
 TRANSLATED = [{'translation': {'en': t, 'de': u}} for t, u in zip(TEXTS, TEXTS[::-1], strict=True)]
-NEGATIVES = [{'anchor': TEXTS[0], 'positive': [TEXTS[1], TEXTS[2]], 'negative': [TEXTS[4]]}]
-NEGATIVES += [{'anchor': TEXTS[3], 'positive': [TEXTS[5]], 'negative': []}]
+NEGATIVES = [{'anchor': TEXTS[0], 'positive': TEXTS[1], 'negative': TEXTS[4]}]
+NEGATIVES += [{'anchor': TEXTS[3], 'positive': TEXTS[5], 'negative': ''}]
 GAP = [dict(zip(p.GAP, row, strict=True)) for row in (p.ANN, p.EVE, p.HE)]
 CASES = {  # {name: (config, its fields, records)}
   'table': ('finetune.py:task=table', 'table.id_column=idx', TABLE),

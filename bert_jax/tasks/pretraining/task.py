@@ -134,11 +134,9 @@ def _check_marks(config, metas):
     if is_policy and not lexicon and has_text:
       raise InputError(f'{setting} needs corpus.{field}, a lexicon; name its file.')
     if (is_policy or lexicon) and not all(meta[field] for meta in prepared):
-      marks = {name: config.corpus[name] for name in MARKS if config.corpus[name]}
-      options = ' '.join(f'--{name} {x}' for name, x in ({field: 'FILE'} | marks).items())
       raise InputError(
         f'{setting} needs marks that are made when a corpus is prepared, and this one has none; '
-        f'prepare it again with {options}.'
+        f'prepare it again with --{field} {lexicon or "FILE"}.'
       )
 
 
@@ -302,12 +300,10 @@ def _large_enough(config, split, corpora):
     return {name: loaded for name, loaded in corpora.items() if name not in few}
   place = f'{split} {few[0]}'.strip()
   number = corpora[few[0]][0].number_of_documents
-  advice = 'give more text, separate documents by blank lines, or change corpus.eval_share'
-  if config.corpus.format == 'paragraphs':
-    advice = 'a file is a document (corpus.format=paragraphs); give more, or some in data.eval'
   raise InputError(
-    f'the {place} data has {number} documents and needs {needed}{pairs}; '
-    f'{advice} (corpus.eval_share={config.corpus.eval_share} is held out while data.eval is empty).'
+    f'the {place} data has {number} documents and needs {needed}{pairs}; give more text, separate '
+    f'documents by blank lines (with corpus.format=paragraphs a file is one), or change '
+    f'corpus.eval_share={config.corpus.eval_share}, which is held out while data.eval is empty.'
   )
 
 

@@ -38,9 +38,7 @@ class Signer:
   chosen for few misses, since every hit is checked: at threshold 0.8, 14 bands of 9 find a pair of
   similarity 0.8 with probability 0.87, of 0.9 with 0.999. Pickles; needs datasketch."""
 
-  def __init__(self, threshold: float):
-    if not 0 < threshold <= 0.99:
-      raise InputError(f'near threshold {threshold} is not between 0 and 0.99; 0.8 is usual')
+  def __init__(self, threshold: float = 0.8):
     try:
       from datasketch import MinHash, MinHashLSH
 

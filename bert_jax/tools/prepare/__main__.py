@@ -48,7 +48,7 @@ def _prepare(settings: Settings, out: Path, processes: int) -> dict[str, Any]:
   tokenizer, plan = begin(settings, out)
   seen = None
   if settings.duplicates != 'keep':
-    seen = duplicates.Seen(settings.duplicates, settings.near_threshold)
+    seen = duplicates.Seen(settings.duplicates)
   number, done, size = store.finished(out), [], 0
   for k in range(number):
     facts, arrays = store.read_facts(store.shard_path(out, k))
@@ -83,9 +83,10 @@ def parser() -> argparse.ArgumentParser:
   add('--phrases', default='', metavar='FILE', help='lexicon of phrases, one a line')
   add('--entities', default='', metavar='FILE', help='lexicon of entities, one a line')
   add('--min-characters', type=int, default=0, help='leave out shorter documents')
-  removes = 'remove repeated documents; near: by MinHash (530 bytes a document)'
+  removes = (
+    'remove repeated documents; near: of Jaccard similarity 0.8, by MinHash (530 bytes a document)'
+  )
   add('--duplicates', default='keep', choices=('keep', 'exact', 'near'), help=removes)
-  add('--near-threshold', type=float, default=0.8, help='Jaccard similarity of near duplicates')
   add('--processes', type=int, default=provenance.cores(), help='default: one per core')
   add('--shard-mb', type=int, default=64, help='text in a shard of the output')
   add('--beam', action='store_true', help='run by Apache Beam; other arguments go to it')

@@ -57,7 +57,7 @@ def prepare(
       items, removed = _without_exact(items)
       counts.append(removed)
     if settings.duplicates == 'near':
-      items, removed = _without_near(items, settings.near_threshold)
+      items, removed = _without_near(items)
       counts.append(removed)
     _ = (
       counts
@@ -115,14 +115,14 @@ def _without_exact(items):
   return groups | 'First' >> beam.Map(lambda pairs: pairs[0]), others
 
 
-def _without_near(items, threshold):
+def _without_near(items):
   """Drops documents near an earlier one: ((place, Item) of the rest, counts of the dropped)."""
-  signer = duplicates.Signer(threshold)
+  signer = duplicates.Signer()
   near = (
     items
     | beam.FlatMap(lambda p: [(b, (p[0], p[1].signature)) for b in signer.bands(p[1].signature)])
     | 'GroupBands' >> beam.GroupByKey()
-    | beam.FlatMap(lambda band: duplicates.near_of_band(band[1], threshold))
+    | beam.FlatMap(lambda band: duplicates.near_of_band(band[1], signer.threshold))
     | beam.Distinct()
     | beam.Map(lambda place: (place, True))
   )

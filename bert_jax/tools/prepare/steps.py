@@ -42,7 +42,6 @@ class Settings(NamedTuple):
   entities: str = ''
   min_characters: int = 0
   duplicates: str = 'keep'  # or exact, near
-  near_threshold: float = 0.8
   shard_mb: int = 64
   skip_damaged: bool = False
   text_encoding: str = ''
@@ -78,7 +77,7 @@ class Maker:
     self.encode = settings.encoder(tokenizers.load_folder(settings.vocab))
     self.signer = None
     if settings.duplicates == 'near':
-      self.signer = duplicates.Signer(settings.near_threshold)
+      self.signer = duplicates.Signer()
 
   def __call__(self, language: int, block: documents.Block) -> tuple[list[Item], Counter[str]]:
     settings, counts, kept = self.settings, Counter(), []

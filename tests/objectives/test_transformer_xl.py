@@ -326,9 +326,11 @@ def test_bits_are_those_of_all_bytes(trained, corpus_file, caplog):
   with caplog.at_level('INFO', 'bert_jax'):
     rows = TASKS['language_model'].sources(config, tokenizer)['eval']
   assert 'a loss of predicted tokens that stays there' in caplog.text and 'MLM' not in caplog.text
-  targets = int((rows.lengths() - 1).sum())
-  (sizes,) = rows.corpus.sizes.sum(axis=0, keepdims=True)
-  assert rows.lengths().sum() > 2000 and targets == len(rows.corpus) + len(rows.corpus.sizes)
+  lengths = (rows.gather(range(len(rows)))['segment_ids'] > 0).sum(axis=1)
+  targets = int((lengths - 1).sum())
+  (sizes,) = rows.sample.sizes.sum(axis=0, keepdims=True)
+  corpus = rows.sample
+  assert lengths.sum() > 2000 and targets == len(corpus) + len(corpus.sizes)
   bits = metrics['lm'] * targets / np.log(2) / sizes[1]
   assert metrics['bits_per_byte'] == pytest.approx(bits, rel=1e-6)
 

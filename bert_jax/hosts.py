@@ -171,10 +171,10 @@ def agree(fingerprint: str) -> None:
 
 
 def from_all(number: Any) -> list[Any]:
-  """The number, or list of floats, that each process gives; all of them must call it."""
+  """The number that each process gives; all of them must call it."""
   if jax.process_count() == 1:
     return [number]
-  kind = np.float32 if isinstance(number, list) else np.int64
+  kind = np.float32 if isinstance(number, float) else np.int64
   return multihost_utils.process_allgather(np.asarray(number, kind)).tolist()
 
 

@@ -8,8 +8,8 @@ The first argument is one of ABLATIONS; the first arm of each is its baseline. A
 both around one baseline, and A,B are all combinations of their arms. With runlocal a run
 takes a minute or so on the embedded documentation, by the quickstart's recipe for 500 steps;
 without it the recipe is BERT's (configs/pretrain.py; size=base and the other sizes), on your text:
---config.data.train=D. layer_decay and new_layers fine-tune, as configs/finetune.py: they want
---config.init_from=W and take task=sst2 and the like.
+--config.data.train=D. layer_decay fine-tunes, as configs/finetune.py: it wants
+--config.init_from=W and takes task=sst2 and the like.
 
 Where arms differ in their rows or their vocabulary, losses cannot be compared, and the report puts
 them into tables of their own; fine-tune from all of them (sweep --from S) and compare these runs.
@@ -119,7 +119,6 @@ ABLATIONS = {
   'objectives': ('objective', lambda b: {name: {':objective': name} for name in (
     'masked', 'causal', 'hybrid', 'diffusion', 'causal_then_masked')}),
   'layer_decay': ('finetune', lambda b: over('optimizer.layer_lr_decay', 1.0, .95, .9, .8, .65)),
-  'new_layers': ('finetune', lambda b: over('model.new_top_layers', 0, 1, 2, 3)),
 }
 
 

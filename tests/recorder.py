@@ -48,7 +48,7 @@ weibo pos squad squad2 tydiqa xquad cmrc race swag dream c3 copa xcopa gap wsc""
 CHOICES = ('race', 'swag', 'dream', 'c3', 'copa', 'xcopa')  # which are always packed
 ABLATIONS = """masking_rate masking_policy corruption pairs lambda positions norm_placement norm
 activation feed_forward tying depth_width packing lengths dropout batch learning_rate
-vocabulary_size vocabulary_kind optimizer mixer objectives layer_decay new_layers""".split()  # noqa: SIM905
+vocabulary_size vocabulary_kind optimizer mixer objectives layer_decay""".split()  # noqa: SIM905
 
 
 def with_runlocal(*arguments: str) -> list[str]:

@@ -127,8 +127,6 @@ class ModelConfig:
   extend_positions: str = setting('none',
     'how the position table of init_from becomes max_position_embeddings long; none: it stays',
     ('none', 'interpolate', 'tile'), affects={'start'})
-  new_top_layers: int = setting(0,
-    'so many last layers of the encoder of init_from begin anew', '[0, inf)', affects={'start'})
   num_key_value_heads: int = setting(0,
     'heads of keys and values, each for a group of queries (Ainslie et al. 2023); 0: of queries',
     '[0, inf)')

@@ -15,8 +15,8 @@ from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
 
 from bert_jax import gradients, hosts, metrics, sharding, step
-from bert_jax.errors import InputError, log, writing
-from bert_jax.files import Path, exists, make_folder, write_sealed, write_whole
+from bert_jax.errors import log, writing
+from bert_jax.files import Path, make_folder, write_sealed, write_whole
 from bert_jax.objectives import losses
 from bert_jax.objectives.base import Objective
 from bert_jax.rows.ahead import Ahead
@@ -109,22 +109,12 @@ def _scored(source, outputs, family_scores):
   scores = dict(source.score(answers))
   if known:
     for name, score in family_scores.items():
-      scores[name] = _number(name, score(known))
+      scores[name] = float(score(known))
   elif answers:
     log.warning('nothing is scored: no example has a label')
   if len(answers) >= LEAST and source.constant(answers):
     scores['constant'] = 1.0
   return scores, answers
-
-
-def _number(name, value):
-  """What a score of Family.scores returned."""
-  try:
-    return float(value)
-  except (TypeError, ValueError):
-    raise InputError(
-      f'score {name!r} of Family.scores is of type {type(value).__name__}; let it return a number.'
-    ) from None
 
 
 def warn_of_collapse(result: Mapping[str, float], source: Any, answers: list[dict]) -> None:
@@ -187,8 +177,7 @@ def beside(
 def write(
   folder: Path, source: Scored, answers: list[dict[str, Any]], result: Mapping[str, float]
 ) -> None:
-  """Writes scores.json, predictions.jsonl, worst.jsonl and the files of the official formats, and
-  removes files of an earlier evaluation that this one does not write."""
+  """Writes scores.json, predictions.jsonl, worst.jsonl and the files of the official formats."""
   if not hosts.first():
     return
   with_loss = [answer for answer in answers if 'loss' in answer]
@@ -196,15 +185,11 @@ def write(
   texts = {'predictions.jsonl': _lines(answers), 'worst.jsonl': _lines(worst)}
   texts |= source.files(answers)
   scores = {**result, **beside(result, source, answers), 'by_length': source.by_length(answers)}
-  again = exists(folder / 'scores.json')  # else the files of such names are the user's
   with writing(folder, 'write elsewhere (evaluate --out)'):
     make_folder(folder)
     for name, text in texts.items():
       write_whole(folder / name, text)
     write_sealed(folder / 'scores.json', json.loads(metrics.to_json(scores)))
-    for name in source.leaves_out if again else ():
-      if name not in texts:
-        (folder / name).unlink(missing_ok=True)
   log.info('answers: %s', folder)
 
 

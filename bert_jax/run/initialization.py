@@ -152,11 +152,6 @@ def adopt_model(config: ConfigDict, start: Start, set_by_user: Collection[str] =
   """Takes the sizes of the model that a run starts from, if any, and the beginning of its targets
   into the config. InputError if the model has another value in a field set_by_user."""
   if start.kind != WEIGHTS:
-    if config.model.new_top_layers and not start.continues:
-      raise InputError(
-        'model.new_top_layers leaves out layers of init_from, which is empty; name a model there, '
-        'or set it to 0.'
-      )
     return config
   folder: Any = start.folder
   task = TASKS[config.objective]
@@ -184,7 +179,7 @@ def adopt_model(config: ConfigDict, start: Start, set_by_user: Collection[str] =
 def _sizes(config, model, set_by_user):
   """{field of config.model: value} that a run takes from the settings of the model it starts from:
   those that must fit its weights. (A released model has no vocab_multiple: the run's pads it.)"""
-  task, ours, source = TASKS[config.objective], config.model, teaching.source_of(config)
+  task, ours = TASKS[config.objective], config.model
   fixed = set(config_model.settings_affecting('weights'))
   if task.reads_corpus or 'model.causal' in set_by_user:
     fixed.discard('causal')  # pre-training may read another way; other tasks if the user says so
@@ -193,10 +188,6 @@ def _sizes(config, model, set_by_user):
   sizes = {field: value for field, value in model.items() if field in fixed}
   if teaching.every_layer(config):
     sizes = teacher.student_sizes(config, sizes)
-  layers, new = sizes['num_hidden_layers'], ours.new_top_layers
-  if new and (new > layers or model['share_layers']):
-    has = 'layers that share their weights' if model['share_layers'] else f'{layers} layers'
-    raise InputError(f'model.new_top_layers={new}: {source} has {has}; set it to less, or to 0.')
   if ours.extend_positions != 'none':
     _check_extension(ours, model)
     del sizes['max_position_embeddings']

@@ -20,13 +20,10 @@ from bert_jax.rows.batches import Batches, batches_of
 from bert_jax.run import initialization, profiling, teacher, trackers
 from bert_jax.step import Program
 from bert_jax.tasks import TASKS, teaching
-from bert_jax.tasks.labelled import DEFAULTS
 from bert_jax.text.files import parts
 from bert_jax.timeline import RATE, Timeline
 from bert_jax.tokenizers import run_tokenizer
 from bert_jax.workdir import checkpoint, contents, manifest
-
-FEW_STEPS = DEFAULTS['min_steps']  # with fewer, fine-tuning has usually hardly begun to learn
 
 
 @dataclasses.dataclass
@@ -186,15 +183,6 @@ def _tell_of_length(inputs):
     log.info(
       f'the training data fill only {rows} rows: min_steps={steps} makes {epochs:.3g} epochs in '
       f'place of {config.epochs:g} (min_steps=0: just these)'
-    )
-  if config.epochs and steps < FEW_STEPS and not inputs.start.continues:
-    more = f'min_steps (to {FEW_STEPS}, say)'
-    if not config.min_steps:
-      epochs = math.ceil(1.05 * config.epochs * FEW_STEPS / steps)  # 1.05: a margin for other rows
-      more = f'epochs (to {epochs}, say)'
-    log.warning(
-      f'{steps} steps are few to learn a task: with so little data, raise {more} and perhaps '
-      'optimizer.learning_rate'
     )
 
 

@@ -303,11 +303,7 @@ def pace(speed: Mapping[str, float]) -> str:
   out = f'tokens/s={speed["tokens_per_s"]:,.0f}'
   if 'mfu' in speed:
     out += f'  MFU={speed["mfu"]:.1%}'
-  out += f'  goodput={speed["goodput"]:.0%}  data_wait={speed["data_wait"]:.0%}'
-  for name in ('data_wait_process', 'slow_process'):
-    if name in speed:
-      out += f'  {name}={speed[name]}'
-  return out
+  return f'{out}  goodput={speed["goodput"]:.0%}  data_wait={speed["data_wait"]:.0%}'
 
 
 def health(values: Mapping[str, float], baselines: Mapping[str, Level]) -> str:

@@ -171,11 +171,9 @@ class Session:
 
   def settle(self, step: int) -> Wish:
     """The wish of all processes after a step. Here a run waits for its devices."""
-    started = time.perf_counter()
-    wish = self.watch.ask()  # a vote, which other processes may delay
+    wish = self.watch.ask()
     is_read = self.logger.due(step) or self.saver.due(step, wish) or self.evaluator.due(step)
     self.tally.settle(now=is_read)
-    self.run.clock.blocked += time.perf_counter() - started
     return wish
 
   def end(self, step: int, state: State, wish: Wish) -> tuple[State, Mapping[str, float]]:

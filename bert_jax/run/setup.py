@@ -218,7 +218,6 @@ def new_state(inputs: Inputs, program: step.Program, weights: Any = None) -> ste
   state = make_state(init_key)
   if weights:
     params = warm_start.warm_start(state.params, weights.params, weights.other_labels)
-    params = warm_start.with_new_top(params, state.params, inputs.config.model.new_top_layers)
     state = dataclasses.replace(state, params=params)
   return state
 

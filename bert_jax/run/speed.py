@@ -4,7 +4,6 @@ import contextlib
 import functools
 import math
 import re
-import statistics
 import time
 import timeit
 from collections.abc import Iterator
@@ -33,14 +32,13 @@ PEAK_FLOPS = {
   'H[12]00': 989e12,
 }
 # The metrics that a Clock measures, which differ each time the same steps are run.
-MEASURED = ('steps_per_s', 'tokens_per_s', 'data_wait', 'data_wait_process', 'slow_process')
-MEASURED += 'mfu', 'goodput', 'step_seconds', 'data_seconds', 'eval_seconds', 'save_seconds'
-SLOW = 0.5  # the least share of its time in which a slow process is busy itself
+MEASURED = 'steps_per_s', 'tokens_per_s', 'data_wait', 'mfu', 'goodput'
+MEASURED += 'step_seconds', 'data_seconds', 'eval_seconds', 'save_seconds'
 
 
 class Clock:
   """Measures the speed of training, apart from evaluating and saving (`doing`). Since the last
-  read: steps, full batches, seconds of waiting for a batch (waited) and for devices (blocked)."""
+  read: steps, full batches, seconds of waiting for a batch (waited)."""
 
   def __init__(self, flops_per_step: float):
     self.flops_per_step = flops_per_step
@@ -52,7 +50,7 @@ class Clock:
 
   def reset(self) -> None:
     self.spent = dict.fromkeys(('train', 'eval', 'save'), 0.0)
-    self.steps, self.batches, self.waited, self.blocked = 0, 0.0, 0.0, 0.0
+    self.steps, self.batches, self.waited = 0, 0.0, 0.0
     self.started, self.now = time.perf_counter(), 'train'
 
   def _change(self, now):
@@ -83,25 +81,18 @@ class Clock:
   def read(self, tokens: float) -> dict[str, Any]:
     """Returns 'steps' and the metrics MEASURED since the last read; then starts anew.
     tokens: how many were trained on, without padding. data_wait: the share of the training in which
-    a step waited for its batch; of several processes the longest, data_wait_process. slow_process:
-    one for which the others wait, since it is busy itself. goodput: the share of all time in which
-    steps were computed. There is no mfu if the peak is not known, or below the measured speed."""
+    a step waited for its batch, of several processes the longest. goodput: the share of all time in
+    which steps were computed. No mfu if the peak is not known, or below the measured speed."""
     self.before = self.totals()
     seconds, times = max(self.spent['train'], 1e-9), self._seconds()
-    busy = 1 - (self.waited + self.blocked) / seconds
-    waits, works = zip(*hosts.from_all([self.waited / seconds, busy]))
     out: dict[str, Any] = {
       'steps': self.steps,
       'steps_per_s': self.steps / seconds,
       'tokens_per_s': tokens / seconds,
-      'data_wait': max(waits),
+      'data_wait': max(hosts.from_all(self.waited / seconds)),
       **{f'{name}_seconds': x for name, x in times.items()},
       'goodput': times['step'] / max(sum(times.values()), 1e-9),
     }
-    if len(waits) > 1:
-      out['data_wait_process'] = waits.index(max(waits))
-      if max(works) > max(SLOW, 2 * statistics.median_low(works)):
-        out['slow_process'] = works.index(max(works))
     achieved = self.flops_per_step * self.batches / seconds
     if achieved <= self.peak:
       out['mfu'] = achieved / self.peak

@@ -93,23 +93,6 @@ def _parts(names):
   return sorted({name.partition('.')[0] for name in names})
 
 
-def with_new_top(params: Any, new: Any, count: int) -> Any:
-  """Takes the last `count` layers of the encoder from `new` (arXiv:2006.05987)."""
-  if not count:
-    return params
-
-  def mixed(taken, drawn):
-    below, above = models.unstack_layers(taken), models.unstack_layers(drawn)
-    number = sum(name.startswith('layer_') for name in below)
-    names = [f'layer_{i}' for i in range(number - count, number)]
-    return _with_layers_as_in(taken, below | {name: above[name] for name in names})
-
-  log.info('init_from: the last %d layers of the encoder begin anew', count)
-  layout = jax.tree.map(lambda x: x.sharding, new['encoder'])
-  encoder = jax.jit(mixed, out_shardings=layout)(params['encoder'], new['encoder'])
-  return params | {'encoder': encoder}
-
-
 def names_taken(params: Any, source: Any, other_labels: bool = False) -> set[str]:
   """The names of the arrays that warm_start takes; InputError if the source does not fit."""
   shapes = jax.eval_shape(lambda source: _with_layers_as_in(params, source), source)

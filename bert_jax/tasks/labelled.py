@@ -265,10 +265,8 @@ def correlations(gold: Sequence[float], predicted: Sequence[float]) -> dict[str,
 
 class Scored(Examples, abc.ABC):
   """Examples that turn a model's outputs into answers, and score the answers.
-  leaves_out: names of files that `files` does not always give: an evaluation deletes them unless it
-  writes them itself. scored: how many examples have gold, and so are scored; None: all."""
+  scored: how many examples have gold, and so are scored; None: all."""
 
-  leaves_out: tuple[str, ...] = ()
   scored: int | None = None
 
   @abc.abstractmethod

@@ -54,7 +54,8 @@ def read_asked(workdir: str | Path) -> dict[str, Any]:
 def _read_config(workdir):
   path = Path(workdir).expanduser() / CONFIG
   if not path.is_file():
-    raise InputError(f'{workdir} holds no run ({_lacking(path)}); give a workdir or a model.')
+    lacks = f'{CONFIG} is missing' if path.parent.is_dir() else 'there is no such folder'
+    raise InputError(f'{workdir} holds no run ({lacks}); give a workdir or a model.')
   content = read_sealed(path)
   asked = content.pop('asked', {})
   try:
@@ -64,17 +65,6 @@ def _read_config(workdir):
       f'{path} is not the config of a run of this version ({error}); start a new run from its '
       'weights (config.init_from) with the code that wrote it, or train again.'
     ) from None
-
-
-def _lacking(path):
-  """What is wrong with a folder that has no config.json."""
-  folder = path.parent
-  if (folder / 'adapter_config.json').is_file():
-    return (
-      'adapter_config.json: an adapter (LoRA) without its model, which PEFT merges by '
-      'model.merge_and_unload().save_pretrained(OUT)'
-    )
-  return f'{CONFIG} is missing' if folder.is_dir() else 'there is no such folder'
 
 
 def claim(workdir: str | Path, config: ConfigDict, asked: Mapping[str, Any] | None = None) -> None:

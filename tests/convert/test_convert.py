@@ -121,12 +121,6 @@ def test_other_spellings_are_the_same_model(tmp_path, spelling):
   same(found.params, trained.load(folder).params, found.config)
 
 
-def test_an_adapter_without_its_model_is_a_sentence(tmp_path):
-  (tmp_path / 'adapter_config.json').write_text('{"peft_type": "LORA"}')
-  with refused(r'an adapter \(LoRA\) without its model'):
-    trained.load(tmp_path)
-
-
 def test_weights_without_a_head_say_what_they_can_do(tmp_path):
   """A classifier by its class; by its pooler where config.json names no class."""
   objectives = {'classifier': 'classification', 'tagger': 'tagging', 'choice': 'choice', 'qa': 'qa'}

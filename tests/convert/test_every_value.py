@@ -39,7 +39,7 @@ NEEDS = {
 # Where twice the usual is not allowed.
 NUMBERS = {'conv_width': 5, 'position_buckets': 6}
 REFUSED = {'attention_implementation', 'mixer', 'memory_length'}
-ALONE = {'extend_positions', 'new_top_layers'}  # stand on init_from, which builds nothing here
+ALONE = {'extend_positions'}  # stands on init_from, which builds nothing here
 
 
 @functools.cache

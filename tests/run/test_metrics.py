@@ -44,29 +44,6 @@ def test_the_clock_counts_training_alone(monkeypatch):
   assert clock.totals() == {'step': 11, 'data': 2, 'eval': 36, 'save': 10}
 
 
-@pytest.mark.parametrize(
-  ('waits', 'works', 'named'),
-  [
-    ([0.1, 0.4, 0.2], [0.2, 0.1, 0.15], {'data_wait': 0.4, 'data_wait_process': 1}),
-    # Process 2 is busy while the others wait for their devices.
-    ([0.0, 0.0, 0.01], [0.3, 0.2, 0.8], {'data_wait': 0.01, 'slow_process': 2}),
-    ([0.0, 0.0, 0.01], [0.4, 0.3, 0.8], {'data_wait': 0.01}),  # no more than twice as busy
-    ([0.0, 0.0, 0.01], [0.1, 0.1, 0.4], {'data_wait': 0.01}),  # and wait for its devices as well
-  ],
-)
-def test_the_process_that_the_others_wait_for_is_named(waits, works, named, monkeypatch):
-  now = [50.0]
-  monkeypatch.setattr(speed.time, 'perf_counter', lambda: now[0])
-  monkeypatch.setattr(speed, 'peak_flops', lambda: 1e6)
-  pairs = [list(pair) for pair in zip(waits, works)]
-  monkeypatch.setattr(speed.hosts, 'from_all', lambda own: pairs)
-  clock = speed.Clock(3e5)
-  clock.steps, clock.waited, clock.blocked, now[0] = 3, 1.0, 2.5, 60.0
-  read = clock.read(10)
-  expected = {'data_wait_process': 2} | named
-  assert {key: x for key, x in read.items() if key.startswith(('data_wait', 'slow'))} == expected
-
-
 def test_a_measured_peak_that_was_too_low_is_no_mfu_of_all(monkeypatch):
   """A product was slower than the steps that follow: the faster ones have no MFU, and raise it."""
   now = [0.0]

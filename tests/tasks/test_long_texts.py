@@ -1,24 +1,18 @@
 """Texts longer than a BERT: longer tables, global tokens, windows together, a memory."""
 
-import dataclasses
 import shutil
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from published import predicted, telling
-from references import drawn
 from running import read_weights
 from small_tables import WORDS, fields, finetune
 from test_classification import source_of
-from test_objectives import MODEL
 from test_predict_states import exported
 from test_train import labelled, small_finetune  # noqa: F401 (a fixture)
 
 from bert_jax import models, predict
 from bert_jax.objectives.classification import over_groups
-from bert_jax.run import warm_start
 from bert_jax.run.inputs import read_inputs
 from bert_jax.tasks.classification import task as classification
 from bert_jax.workdir import contents, trained
@@ -34,23 +28,6 @@ def test_a_table_is_tiled_or_interpolated():
   np.testing.assert_allclose(between, [[0, 9], [1.5, 9], [3, 9], [4.5, 4.5], [6, 0]], atol=1e-6)
   assert tiled.dtype == between.dtype == np.float32
   np.testing.assert_allclose(models.extended(table, 3, 'interpolate'), table, atol=1e-6)
-
-
-@pytest.mark.parametrize('stacked', [True, False])
-def test_last_layers_that_are_new(stacked):
-  model = dataclasses.replace(MODEL, num_hidden_layers=3, scan_layers=stacked)
-  init = lambda rng: models.init_encoder(model, rng)
-  of = lambda k: {'encoder': jax.device_put(drawn(init, seed=k)), 'classifier': jnp.ones(k)}
-  taken, new = of(1), of(2)
-  mixed = warm_start.with_new_top(taken, new, 2)
-  assert jax.tree.structure(mixed) == jax.tree.structure(taken)
-  np.testing.assert_array_equal(mixed['classifier'], taken['classifier'])
-  apart = lambda params: models.unstack_layers(params['encoder'])
-  of = {name: new if name in ('layer_1', 'layer_2') else taken for name in apart(mixed)}
-  assert {'layer_0', 'layer_1', 'layer_2', 'embeddings'} <= of.keys()
-  for name, tree in apart(mixed).items():
-    jax.tree.map(np.testing.assert_array_equal, tree, apart(of[name])[name])
-  assert warm_start.with_new_top(taken, new, 0) is taken
 
 
 def written(workdir, pretrained, config, given):

@@ -56,8 +56,6 @@ class Windows(Scored):
   tokens of its windows; their bounds, see spans.bounds_of; the position in a window where
   the context begins). spans: for each question [(first, last)] tokens of its gold answers."""
 
-  leaves_out = 'null_odds.json', 'answers.json'
-
   def __init__(
     self, config: ConfigDict, tokenizer: Tokenizer, questions: list[Question], problems: Problems
   ):

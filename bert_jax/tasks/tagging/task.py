@@ -136,8 +136,6 @@ class Tagged(Scored):
   asked: for each example (number of its sentence, numbers of the tokens that are predicted in it,
   the positions of their first pieces, where 0 is [CLS]). gold: how many tokens have each tag."""
 
-  leaves_out = 'entities.txt', 'tags.txt'
-
   def __init__(
     self, config: ConfigDict, tokenizer: Tokenizer, sentences: list[Sentence], problems: Problems
   ):

@@ -66,8 +66,6 @@ def before(config: ConfigDict, tokenizer: Tokenizer) -> tuple[int, ...]:
 class Pairs(Scored):
   """The rows of pairs. targets: [E] arrays of the labels of each target; empty if none is known."""
 
-  leaves_out = ('sacrebleu.txt',)
-
   def __init__(
     self, config: ConfigDict, tokenizer: Tokenizer, pairs: list[Pair], problems: Problems
   ):

@@ -21,7 +21,6 @@ from bert_jax.rows.examples import Examples
 from bert_jax.text import files, tables, values
 
 NAMED = 3  # places that are named of each kind
-NO_TEXT, NO_COLUMN = 'rows without a text in a column', 'rows without a column'  # kinds of fault
 NO_LABEL = '', '-', '-1', '-1.0'  # cells without a label, unless these are labels
 NULLS = 'nan', 'null', 'n/a', '<na>', '#n/a'  # how programs write that there is no value
 REMEMBERED = 100_000  # ids kept to notice repeated ones; each takes 0.1 kB
@@ -129,16 +128,11 @@ class Problems:
 
   def wrong(self, where: str, sentence: str, kind: str) -> None:
     """Raises InputError for an unusable record, or counts it if unusable records are left out."""
-    if self.skip:
-      self.leave_out(where, sentence, f'{kind} (skipped)')
-    elif kind == NO_COLUMN and not self.ids:  # the sentence has named those that are there
-      raise InputError(f'{where}: {sentence}.')
-    elif self.ids or kind == NO_TEXT:  # whose column is there
-      raise InputError(f'{where}: {sentence} (data.skip_damaged=true leaves such records out).')
-    else:
-      raise InputError(
-        f'{where}: {sentence} (no record before it could be read: is it the right file?).'
-      )
+    if not self.skip:
+      # Where no record could be read before, it may be another file.
+      advice = ' (data.skip_damaged=true leaves such records out)' if self.ids else ''
+      raise InputError(f'{where}: {sentence}{advice}.')
+    self.leave_out(where, sentence, f'{kind} (skipped)')
 
   def leave_out(self, where: str, sentence: str, kind: str) -> None:
     """Counts a record that cannot be used, and remembers why the first one could not."""
@@ -206,8 +200,7 @@ class Problems:
       return [tables.column(row, name, place, advice) for name in names]
     except InputError as error:
       fault = str(error).removeprefix(f'{place} ')
-      kind = NO_COLUMN if fault.startswith('has no column') else NO_TEXT
-      raise Unusable(fault, kind, place) from None
+      raise Unusable(fault, 'rows without a text in a column', place) from None
 
   def json(self, path: Path, where: str) -> Any:
     """The value in a JSON file; None, and it is `wrong`, if it is no JSON."""

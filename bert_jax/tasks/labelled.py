@@ -66,17 +66,10 @@ def prior_field(of: str) -> Field:
 
 def prior_of(block: ConfigDict, labels: Sequence[str]) -> tuple[float, ...]:
   """The values of the field `prior`; (): it is empty, or not filled in. labels: (): of numbers."""
-  prior = () if block.prior == FROM_DATA else block.prior
-  are_numbers = all(isinstance(x, (int, float)) for x in prior)
-  if labels:
-    form = f'{len(labels)} shares between 0 and 1'
-    fits = are_numbers and len(prior) in (0, len(labels)) and all(0 < x < 1 for x in prior)
-  else:
-    form = 'a mean and a scale above 0'
-    fits = not prior or (are_numbers and len(prior) == 2 and prior[1] > 0)
-  if not fits:
-    raise InputError(f'prior is {quoted(prior)}; write {form}, or leave it to the training data.')
-  return tuple(map(float, prior))
+  prior = () if block.prior == FROM_DATA else tuple(map(float, block.prior))
+  if prior and len(prior) != (len(labels) or 2):
+    raise InputError(f'prior is {prior}; give a share of each label, or leave it to the data.')
+  return prior
 
 
 def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:

@@ -333,9 +333,6 @@ def test_scored_pairs_and_what_is_judged_by_what(tmp_path):
   vectors = np.eye(8)[: len(judged.read)]
   outputs = {'example_ids': np.arange(1, 1 + len(vectors))[None], 'vectors': vectors[None]}
   assert ['gold' in answer for answer in judged.answers(outputs)] == [True, False, True]
-  alike = config(written(tmp_path / 'b.tsv', SCORED, 'ab2', 'cd2'), arg='task=stsb')
-  with one_sentence('all scores of data.train are equal; give pairs of different scores'):
-    task.Items(alike, Words(), *read(alike))
   # Trained on pairs without scores, judged by scores; or the other way round.
   pairs = config(path, 'contrastive.score_column=score', eval_spec=path)
   assert [item.score for item in read(pairs)[0]] == [None, None]

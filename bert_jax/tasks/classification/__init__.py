@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from ml_collections import ConfigDict
 
-from bert_jax.errors import InputError, listed, quoted
+from bert_jax.errors import InputError, quoted
 from bert_jax.field import Field, affecting, pairs_with_positive_numbers
 from bert_jax.tasks import labelled, remarks, teaching
 from bert_jax.tasks.ask import OfHead, texts_in
@@ -82,12 +82,6 @@ def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
   )
   if table.long_texts == 'hierarchical':
     yield from hierarchical_rules(config)
-  columns = [x for x in (table.text_column, table.pair_column, table.label_column) if x]
-  yield (
-    len({*columns}) == len(columns),
-    f'table.text_column, pair_column and label_column name {listed(columns)}; name different '
-    'columns.',
-  )
 
 
 def hierarchical_rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:

@@ -17,7 +17,6 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from bert_jax.corpus.tokenized import digest_of
-from bert_jax.errors import InputError
 from bert_jax.models import ModelConfig
 from bert_jax.objectives.contrastive import Contrastive
 from bert_jax.rows.examples import Examples, by_example
@@ -96,18 +95,9 @@ class Items(Examples):
     of_text: dict[str, np.ndarray] = {'weights': np.array(is_there, np.float32)}
     if config.contrastive.loss == 'in_batch':
       of_text['text_ids'] = np.array(text_ids, np.int32)
-      has_negatives = any(text for item in items for text in item.texts[2:])
-      if not has_negatives and len(set(text_ids[1::K])) < 2:
-        problems.log()
-        raise InputError(
-          'all pairs of data.train have one positive, told from nothing; give pairs with different '
-          'positives, or contrastive.negative_columns.'
-        )
     else:
       scores = np.array([item.score for item in items], np.float32)
       of_text['scores'] = np.repeat(scores, K)
-      if len(set(scores.tolist())) < 2:
-        raise InputError('all scores of data.train are equal; give pairs of different scores.')
     super().__init__(
       tokenizer,
       parts,

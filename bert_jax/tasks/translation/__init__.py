@@ -84,11 +84,6 @@ def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
     'raise the one, lower the other, or set task.max_length.',
   )
   yield (
-    fields.source_column != fields.target_column,
-    f'translation.source_column and target_column are both {fields.source_column!r}; '
-    'name two columns.',
-  )
-  yield (
     fields.beams > 0 or best not in task.SCORES,
     f'checkpoint.best_metric={best} is of what an evaluation writes, and with translation.beams=0 '
     'it writes nothing; set it to 1 or more.',

@@ -1,6 +1,6 @@
 """Classification and regression of texts and pairs: GLUE, any table with named columns."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ml_collections import ConfigDict
@@ -192,18 +192,9 @@ class Classify(OfHead):
       config.data.seq_length = max(row, self.model.config.data.seq_length)
     return config
 
-  def from_parts(self, parts: Sequence[str]) -> dict[str, Any]:
-    if len(parts) != len(self.fields):
-      reads = 'pairs' if len(self.fields) == 2 else 'single texts (--task pair: pairs)'
-      raise InputError(
-        f'this model reads {reads} and got {len(parts)} in {parts[0][:40]!r}; a tab separates the '
-        'texts of a pair'
-      )
-    return super().from_parts(parts)
-
   def record(self, fields: dict[str, Any]) -> Example:
     if 'pair' in fields and 'pair' not in self.fields:
-      self.from_parts(texts_in(fields, ('text', 'pair')))
+      raise InputError('this model reads single texts; --task pair reads pairs')
     return Example('', '', tuple(texts_in(fields, self.fields)), None)
 
   def shown(self, answer: dict[str, Any]) -> dict[str, Any]:

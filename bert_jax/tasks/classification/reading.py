@@ -20,7 +20,7 @@ from bert_jax.tasks.ask import ID_COLUMNS
 from bert_jax.tasks.classification.label_sets import LabelReader
 from bert_jax.tasks.faulty_records import Problems, decimal_commas, reads
 from bert_jax.text import documentation, documents
-from bert_jax.text.tables import Row, columns_of, first_of, resembling
+from bert_jax.text.tables import Row, columns_of, first_of
 from bert_jax.text.values import decimal_number
 
 EMBEDDED_EVAL_SHARE = 0.1  # the share of the modules that is held out
@@ -120,7 +120,6 @@ def _read(config, split, problems):
     rows, text_columns, label_column = embedded(split), ['text'], 'label'
   commas = table.regression and decimal_commas(config, table.columns, label_column)
   labels = LabelReader(table, commas)
-  count, any_text = 0, False
   for number, (where, row) in enumerate(rows):
     id_column = table.id_column or first_of(row, ID_COLUMNS)
     wanted = [*text_columns, id_column] if id_column else [*text_columns]
@@ -135,16 +134,9 @@ def _read(config, split, problems):
         continue
       if label == ():
         problems.note('with none of the labels (kept)', where)
-      has_text = [bool(text.strip()) for text in texts]
-      if not all(has_text):
+      if not all(map(str.strip, texts)):
         problems.note('empty texts (kept)', where)
-      count, any_text = count + 1, any_text or any(has_text)
       yield Example(where, example_id or str(number), texts, label)
-  if count and not any_text:
-    raise InputError(
-      f'all {count:,} texts in {" and ".join(map(repr, text_columns))} are empty; name another '
-      'column in table.text_column.'
-    )
 
 
 def _label(row, column, labels, where, problems):
@@ -164,8 +156,7 @@ def _label(row, column, labels, where, problems):
 def _may_lack_label(row, column, where, split, problems):
   """Counts a row without a label; whether it is kept, as in evaluations."""
   has_column = first_of(row, column) or first_of(row.no_text, column)
-  hint = '' if has_column else resembling(column, columns_of(row))
-  columns = f'{listed(columns_of(row))}{hint}'
+  columns = listed(columns_of(row))
   fault = f'it has no label in column {column!r} of {columns}; name another with {FIELDS}'
   what = 'a label' if has_column else f'a column {column!r} of labels'
   return not problems.lacks(what, where, split, fault)

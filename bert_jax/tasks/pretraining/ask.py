@@ -205,9 +205,6 @@ class NextSentence(Classify):
   def labels(self) -> tuple[str, ...]:
     return PAIRS[self.model.objective.pairs].labels
 
-  def from_parts(self, parts: Sequence[str]) -> dict[str, Any]:
-    return Packed.from_parts(self, parts)
-
   def outputs(self, params: dict, batch: dict) -> dict[str, Any]:
     model, hidden_BTD = self.model.objective.model, self.model.hidden(params, batch)
     pooled_BND = pooled(model, params, batch, hidden_BTD)

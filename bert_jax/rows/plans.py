@@ -23,7 +23,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from bert_jax.corpus.tokenized import Corpus, digest_of, spread
-from bert_jax.errors import InputError
 from bert_jax.rows.packing import pack
 from bert_jax.rows.sentence_pairs import PAIRS, Pair, further_labels, plan_pairs
 
@@ -69,10 +68,6 @@ class PlannedRows:
     self.corpus, self.cutting, self.cut_tokens = corpus, cutting, 0
     length, pair = cutting.seq_length, cutting.pair
     if pair:
-      if corpus.number_of_documents < pair.documents:
-        raise InputError(
-          f'{cutting.kind} pairs need at least {pair.documents} documents, between blank lines.'
-        )
       rng, plans = np.random.default_rng(seed), []
       for _ in range(cuts):
         plan, cut = plan_pairs(corpus, length - 3, pair, cutting.short_seq_prob, rng)

@@ -43,10 +43,9 @@ class Choose(OfHead):
   def record(self, fields: dict[str, Any]) -> Question:
     context, question = texts_in(fields, self.fields[:2])
     choices = fields.get('choices')
-    if not isinstance(choices, (list, tuple)) or not all(isinstance(x, str) for x in choices):
-      raise InputError('\'choices\' is no list of texts; write ["a", "b"]')
-    if len(choices) < 2:
-      raise InputError(f'there are {len(choices)} choices; give two at least')
+    are_texts = isinstance(choices, (list, tuple)) and all(isinstance(x, str) for x in choices)
+    if not are_texts or len(choices) < 2:
+      raise InputError('\'choices\' is no list of two texts or more; write ["a", "b"]')
     fills = self.model.config.task.format == 'race'
     return Question('', '', context, question, tuple(choices), None, fills=fills)
 

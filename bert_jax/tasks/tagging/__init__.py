@@ -49,10 +49,9 @@ class Tag(OfHead):
     tokens = fields['tokens']
     if 'text' in fields:
       raise InputError("'text' and 'tokens' are both there; give the one that is to be tagged")
-    if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
-      raise InputError('\'tokens\' is no list of texts; write ["a", "b"]')
-    if not tokens or not all(map(str.strip, tokens)):
-      raise InputError('there are no tokens, or one of them is empty')
+    are_texts = isinstance(tokens, list) and all(isinstance(x, str) and x.strip() for x in tokens)
+    if not tokens or not are_texts:
+      raise InputError('\'tokens\' is no list of texts that are not empty; write ["a", "b"]')
     return Sentence('', '', tuple(tokens), None, ())
 
   def element(self, value: Any) -> Sentence:

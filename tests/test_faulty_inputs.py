@@ -230,7 +230,6 @@ def test_a_share_of_the_training_table_is_held_out(tmp_path, several):
   'content, fields, named',
   [
     ('body,label\na,b\n', {}, "'body'"),
-    ('sentence,label\n,a\n ,b\n', {}, "'sentence'"),
     ('sentence,label\na,b\nc\n', {}, 'a.csv'),
     ('sentence,label\na,2\n', {'table.labels': ('0', '1')}, "'2'"),
     ('sentence,label\na,x\n', {'table.regression': True}, 'table.regression'),

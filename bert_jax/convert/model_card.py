@@ -51,7 +51,7 @@ def write(
     begun=begun,
     collapsed='constant' in metrics,
     scores=scores,
-    judge=task.judge(config).metric,
+    judge=task.judge(config),
   )
   template = Path(__file__).with_name('card.md.jinja').read_text()
   page = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)

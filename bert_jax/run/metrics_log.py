@@ -359,7 +359,7 @@ class SummaryFile:
       return
     inputs = self.run.inputs
     config = inputs.config
-    metric = TASKS[config.objective].judge(config).metric
+    metric = TASKS[config.objective].judge(config)
     seconds = {'setup': self.setup} | self.run.clock.totals()
     summary = recorded.Summary(
       state=self.state,

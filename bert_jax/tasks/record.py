@@ -103,13 +103,6 @@ class Card(NamedTuple):
   languages: tuple[str, ...] = ()  # names of the languages of its corpora
 
 
-class Judge(NamedTuple):
-  """The metric by which a run is judged."""
-
-  metric: str  # its name in evaluations
-  under: Mapping[str, Any]  # what its value depends on besides the data and the weights
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Family:
   """All that the package knows of a task family. Functions of one argument take a config."""
@@ -181,10 +174,9 @@ class Family:
     """The parts of our parameters that can be exported to Hugging Face transformers."""
     return tuple(dict.fromkeys(part for head in self.heads for part in head.parameters))
 
-  def judge(self, config: 'ConfigDict') -> Judge:
-    """The Judge of a run: by checkpoint.best_metric or, if empty, the family's main metric."""
-    metric = config.checkpoint.best_metric or self.main_metric(config)
-    return Judge(metric, self.judged_under(config))
+  def judge(self, config: 'ConfigDict') -> str:
+    """The metric that judges a run: checkpoint.best_metric or, if empty, the main metric."""
+    return config.checkpoint.best_metric or self.main_metric(config)
 
   def limit(self, config: 'ConfigDict') -> int:
     """The most tokens of an example, special ones included; 0: its rows are no examples."""

@@ -58,7 +58,7 @@ def read(folder: Path | str) -> Run:
     path,
     config,
     fields,
-    judge=TASKS[config.objective].judge(config).metric if config else summary.metric or 'loss',
+    judge=TASKS[config.objective].judge(config) if config else summary.metric or 'loss',
     facts=facts,
     summary=summary,
     points=_points(path / METRICS, summary, faults),

@@ -210,7 +210,7 @@ def test_every_ready_ablation_is_a_sweep():
     assert len({c.fingerprint(config) for config in configs}) == len(configs) > 1, name
     rows = {config.eval.batches * config.batch_size for config in configs}
     assert max(rows) <= 1.05 * min(rows), name  # each curve is of as many rows
-    under = {str(TASKS[config.objective].judge(config).under) for config in configs}
+    under = {str(TASKS[config.objective].judged_under(config)) for config in configs}
     assert len(under) == 1 or name in ('packing', 'pairs', 'objectives'), under
     if kind == 'words':
       assert {config.loss.nsp_weight for config in configs} == {0.0}

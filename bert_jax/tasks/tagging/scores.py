@@ -82,21 +82,6 @@ def _by_type(entities):
   return Counter(kind for kind, _, _ in entities)
 
 
-def table(gold: Tags, predicted: Tags, chunks: bool) -> str:
-  """Precision, recall and F1 of each type of entity or, without chunks, of each tag."""
-  if not chunks:
-    from sklearn.metrics import classification_report
-
-    right, given = (list(itertools.chain(*side)) for side in (gold, predicted))
-    return str(classification_report(right, given, digits=4, zero_division=0))
-  from seqeval.metrics import classification_report as of_entities
-
-  if not any(tag != 'O' for tag in itertools.chain(*gold, *predicted)):
-    return 'no entities\n'
-  golds, guesses = list(map(as_bioes, gold)), list(map(as_bioes, predicted))
-  return str(of_entities(golds, guesses, digits=4, zero_division=0))
-
-
 def _shares(counts):
   """Precision, recall and F1 from the numbers (right, predicted, gold)."""
   right, predicted, gold = counts

@@ -241,13 +241,8 @@ class Tagged(Scored):
     return scores.tag_scores(gold, predicted, self.chunks) if gold else {}
 
   def files(self, answers: list[dict]) -> dict[str, str]:
-    """predictions.conll, and a table of the scores of all types or tags."""
-    out = {'predictions.conll': ''.join(map(scores.conll_lines, answers))}
-    gold, predicted = _known_tags(answers)
-    if gold:
-      name = 'entities.txt' if self.chunks else 'tags.txt'
-      out[name] = scores.table(gold, predicted, self.chunks)
-    return out
+    """predictions.conll, which conlleval reads."""
+    return {'predictions.conll': ''.join(map(scores.conll_lines, answers))}
 
   def constant(self, answers: list[dict]) -> str:
     predicted = {tag for answer in answers for tag in answer['prediction']}

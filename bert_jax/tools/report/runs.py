@@ -181,7 +181,7 @@ def judged_under(run: Run) -> dict[str, Any]:
   of labelled examples on the examples, which are known by what a guess scores on them."""
   data, under = run.facts.split('eval'), {}
   if run.config:
-    under |= TASKS[run.config.objective].judge(run.config).under
+    under |= TASKS[run.config.objective].judged_under(run.config)
   if under:
     path = tokenizers.in_folder(run.path)
     vocabulary = hashlib.sha256(path.read_bytes()).hexdigest()[:8] if path else 'none'

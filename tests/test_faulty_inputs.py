@@ -233,7 +233,7 @@ def test_a_share_of_the_training_table_is_held_out(tmp_path, several):
     ('sentence,label\na,b\nc\n', {}, 'a.csv'),
     ('sentence,label\na,2\n', {'table.labels': ('0', '1')}, "'2'"),
     ('sentence,label\na,x\n', {'table.regression': True}, 'table.regression'),
-    ('sentence,label\na,\n', {}, "'label'"),
+    ('sentence,label\na,\n', {}, 'without a label'),
     ('sentence,label\na,[x]\n', {}, 'table.multi_label'),
   ],
 )

@@ -40,9 +40,9 @@ class Unusable(Exception):
   """A record cannot be used: (what is wrong, the kind of fault, its place if not the record's)."""
 
 
-def reads(kind: str, fate: str = 'kept', name: str = '') -> Callable[[Callable], Callable]:
+def reads(kind: str, name: str = '') -> Callable[[Callable], Callable]:
   """Decorates a generator read(config, split, problems) of examples with an `id` and a `where`: it
-  counts them as `kind`, and repeated ids with their fate. Raises if the split has no record. name:
+  counts them as `kind`, and repeated ids. Raises if the split has no record. name:
   what data.SPLIT should name if it is empty; '': it may be empty."""
 
   def decorated(read: Callable) -> Callable:
@@ -53,7 +53,7 @@ def reads(kind: str, fate: str = 'kept', name: str = '') -> Callable[[Callable],
       with about(f'data.{split}'):
         for example in read(config, split, problems, **options):
           problems.counts[kind] += 1
-          problems.note_id(example.id, example.where, fate)
+          problems.note_id(example.id, example.where)
           yield example
         if not problems.counts[kind]:
           problems.nothing(config.data[split], kind)
@@ -111,10 +111,10 @@ class Problems:
     if len(self.places[kind]) <= NAMED and where not in self.places[kind]:
       self.places[kind].append(where)
 
-  def note_id(self, record_id: str, where: str, fate: str = 'kept') -> None:
+  def note_id(self, record_id: str, where: str) -> None:
     """Counts the id of a record if it is a repeated one."""
     if record_id in self.ids:
-      self.note(f'ids that came before ({fate})', where)
+      self.note('ids that came before (kept)', where)
     if len(self.ids) < REMEMBERED:
       self.ids.add(record_id)
 
@@ -140,14 +140,12 @@ class Problems:
     self.left_out += 1
     self.note(kind, where)
 
-  def lacks(self, what: str, where: str, split: str, fault: str = '') -> bool:
+  def lacks(self, what: str, where: str, split: str) -> bool:
     """Counts a record without `what`, such as a label; whether to leave it out, as in training."""
     if split != 'train':
       self.counts[f'without {what} (predicted, not scored)'] += 1
       return False
-    self.leave_out(
-      where, fault or f'it is without {what}', f'without {what} (left out of training)'
-    )
+    self.leave_out(where, f'it is without {what}', f'without {what} (left out of training)')
     return True
 
   @contextlib.contextmanager

@@ -39,7 +39,7 @@ class Example(NamedTuple):
   gold: int | None  # the number of the right candidate; C: none of them is right; None: not known
 
 
-@reads('examples', 'kept; the scores of GAP take the first', 'data of the format in task.format')
+@reads('examples', name='data of the format in task.format')
 def read(config: ConfigDict, split: str, problems: Problems) -> Iterator[Example]:
   """Yields the Examples of a split; unusable ones go to `problems`."""
   rows, form = problems.rows(config.data[split]), config.task.format

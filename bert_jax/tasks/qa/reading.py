@@ -39,7 +39,7 @@ class Question(NamedTuple):
   starts: tuple[int, ...]  # the character of the context where each answer begins; -1: not known
 
 
-@reads('questions', 'scored, but not in predictions.json', "SQuAD's JSON, or tfds:squad/v1.1")
+@reads('questions', name="SQuAD's JSON, or tfds:squad/v1.1")
 def questions(config: ConfigDict, split: str, problems: Problems) -> Iterator[Question]:
   """Yields the Questions of a split; unusable ones go to `problems`."""
   for _, spec in files.parts(config.data[split]):

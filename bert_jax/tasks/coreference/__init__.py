@@ -40,7 +40,8 @@ class Coreference(OfHead):
 
 def _place(fields, text, name, span):
   """Finds the field `name` in its text: (from, to) in characters."""
-  if not span or not (number := text.count(span)):
+  number = text.count(span) if span else 0
+  if not number:
     raise InputError(f'{name} {quoted(span)} is not in the text; write it as it stands there')
   offset = fields.get(f'{name}-offset')
   if offset is None and number == 1:

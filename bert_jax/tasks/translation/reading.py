@@ -44,7 +44,8 @@ def parallel(spec: str, split: str, names: Sequence[str]) -> list[Path]:
     return []
   source, target = (name.split('|')[0] for name in names)
   parts = dict(files.parts(spec, (source, target)))
-  sides = [parts[side] for name in names if (side := tables.first_of(parts, name))]
+  sides = [tables.first_of(parts, name) for name in names]
+  sides = [parts[side] for side in sides if side]
   if len(sides) == len(parts) and tables.first_of(parts, names[0]):
     if split == 'train' and len(sides) < 2:
       raise InputError(f'{spec} names no {target}; write {source}=FILE,{target}=FILE')

@@ -16,8 +16,8 @@ is named (corpus.format), or a file's suffix tells it (`.gz` or `.zst` may follo
 
 Files are read as a stream and cut into blocks of whole documents. Cutting is quick, since it only
 looks for the lines that open a document; then any process can read a block without the rest of the
-file. A line of more than 16 MB (text8 is one of 100 MB) is read as several of 1 MB, each a document
-of its own. Invalid UTF-8 is repaired and counted; any other fault is an InputError.
+file. A line of 64 MB (text8 is one of 100 MB) is to be split first. Invalid UTF-8 is repaired and
+counted; any other fault is an InputError.
 """
 
 import functools
@@ -40,8 +40,6 @@ from bert_jax.text.sentences import split_sentences
 BLOCK_BYTES = 1 << 20  # a block ends where the first document begins after so many bytes
 LONGEST_DOCUMENT = 16 << 20  # bytes; a longer one is cut here, and counted
 LONGEST_SENTENCE = 10_000  # characters; a longer one is cut at a blank, and counted
-
-RawLines = Iterator[tuple[int, bytes, int]]  # as files.raw_lines yields them
 
 
 class Sentences(list[str]):
@@ -94,8 +92,6 @@ def sources(spec: str, format: str = 'auto') -> list[str]:
   paths = [str(path) for path in files.expand(spec)]
   is_folder = Path(spec).expanduser().is_dir()
   tables = [path for path in paths if is_folder and record_sources.has_records(path)]
-  if 0 < len(tables) < len(paths):
-    log.info('%s: %d of its %d files are tables, and are read', spec, len(tables), len(paths))
   return tables or paths
 
 
@@ -111,23 +107,15 @@ def blocks(
     yield from record_sources.blocks(path, split, text_field)
     return
   if format == 'auto':
-    suffix = files.suffix(Path(path))
-    format = SUFFIXES.get(suffix, 'sentences')
-    if suffix in ('.csv', '.tsv'):
-      fix = 'write its texts as .jsonl, or say that lines are meant: corpus.format (--format)'
-      encodings.say_once(path, 'is a table, whose lines are read whole', fix)
-  longest = 0 if format == 'jsonl' else LONGEST_DOCUMENT  # an object of JSON cannot be cut
-  numbered = files.raw_lines(Path(path), longest, encoding)
+    format = SUFFIXES.get(files.suffix(Path(path)), 'sentences')
 
   def bare(raw):
     return _bare(raw.decode(errors='replace'), BLANK.get(format))
 
   lines, size, first, position, is_cut = [], 0, 1, 0, False
-  for number, raw, at in numbered:
-    goes_on = bool(lines) and not lines[-1].endswith(b'\n')  # the line before was cut
-    is_full = size >= BLOCK_BYTES and not goes_on
-    opening = is_full and OPENS[format](map(bare, reversed(lines)), bare(raw))
-    if opening or size >= LONGEST_DOCUMENT or goes_on:
+  for number, raw, at in files.raw_lines(Path(path), encoding):
+    opening = size >= BLOCK_BYTES and OPENS[format](map(bare, reversed(lines)), bare(raw))
+    if opening or size >= LONGEST_DOCUMENT:
       yield Block(path, format, first, b''.join(lines), position, is_cut)
       lines, size, first, is_cut = [], 0, number, not opening
     lines.append(raw)

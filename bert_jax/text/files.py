@@ -83,9 +83,6 @@ def expand(spec: str) -> list[Path]:
   try:
     if path.is_file():
       return [path]
-    if path.is_fifo():
-      fault = f'{spec} is a pipe, which can be read once and has no name to tell what it holds'
-      raise InputError(f'{fault}; save it as a file (.csv, .tsv, .jsonl, .parquet)')
   except OSError as error:
     raise InputError(f'{spec:.60} cannot be looked up: {error.strerror}') from error
   if path.is_dir():
@@ -124,14 +121,13 @@ def _bare(path: Path) -> Path:
 def lines(path: Path, counts: Counter, encoding: str = '') -> Iterator[tuple[int, str]]:
   """Yields (line number, line) of a file, see raw_lines and encodings.decoded."""
   counts['files'] += 1
-  numbered = ((number, raw) for number, raw, _ in raw_lines(path, 0, encoding))
+  numbered = ((number, raw) for number, raw, _ in raw_lines(path, encoding))
   return encodings.decoded(path, numbered, counts)
 
 
-def raw_lines(path: Path, cut: int = 0, encoding: str = '') -> Iterator[tuple[int, bytes, int]]:
-  """Yields (line number, line in UTF-8, bytes read so far of the file on disk, 0 for a pipe). cut:
-  a line of so many bytes or more is read as several of about 1 MB; 0: a line of 256 MB is an
-  InputError. encoding: as data.text_encoding, see text/encodings.py."""
+def raw_lines(path: Path, encoding: str = '') -> Iterator[tuple[int, bytes, int]]:
+  """Yields (line number, line in UTF-8, bytes read so far of the file on disk, 0 for a pipe). A
+  line of 64 MB is an InputError. encoding: as data.text_encoding, see text/encodings.py."""
   number = 0
   if suffix(path) in RECORDS:
     raise InputError(
@@ -146,21 +142,16 @@ def raw_lines(path: Path, cut: int = 0, encoding: str = '') -> Iterator[tuple[in
       opener = _OPENERS.get(path.suffix)
       stream, is_checked = encodings.opened(path, opener(disk) if opener else disk, encoding)
       check = encodings.Checked(path) if is_checked else None
-      while raw := stream.readline(cut or _LONGEST_LINE):
+      while raw := stream.readline(_LONGEST_LINE):
         if len(raw) >= _LONGEST_LINE:
           raise InputError(
             f'{path} has no line end in the {_LONGEST_LINE >> 20} MB of line {number + 1}; '
-            'put each document on its own lines.'
+            'split it, and put each document on its own lines.'
           )
-        is_long = cut and len(raw) >= cut and raw[-1:] != b'\n'
-        for part in _parts_of_line(raw, stream) if is_long else (raw,):
-          number += 1
-          if check:
-            check(number, part)
-          if b'\r' in part and b'\r' in part.rstrip(b'\r\n'):
-            advice = 'if it ends a line, write LF there'
-            encodings.say_once(f'{path}:{number}', 'has a CR inside', advice)
-          yield number, part, 0 if is_pipe else disk.tell()
+        number += 1
+        if check:
+          check(number, raw)
+        yield number, raw, 0 if is_pipe else disk.tell()
   except (InputError, MemoryError):
     raise
   except Exception as error:
@@ -172,24 +163,6 @@ def raw_lines(path: Path, cut: int = 0, encoding: str = '') -> Iterator[tuple[in
     ) from error
   if not number:
     raise InputError(f'{path} is empty; remove it, or write it again')
-
-
-def _parts_of_line(raw: bytes, stream: Any) -> Iterator[bytes]:
-  """Yields a long line, which begins with `raw` and goes on in a stream, in parts of about PART
-  bytes, cut after a blank or, if there is none near, between two characters."""
-  more = raw
-  while more:
-    start = 0
-    while len(raw) - start >= 3 * PART:
-      end = start + PART
-      blank = raw.find(b' ', end, end + PART) + 1
-      while not blank and raw[end] & 0xC0 == 0x80:
-        end += 1
-      yield raw[start : (blank or end)]
-      start = blank or end
-    more = b'' if raw[-1:] == b'\n' else stream.readline(16 * PART)
-    raw = raw[start:] + more
-  yield raw
 
 
 def _zstd(disk: BinaryIO) -> Any:
@@ -208,8 +181,7 @@ def _gzip(disk: BinaryIO) -> Any:
 
 
 _OPENERS = {'.gz': _gzip, '.zst': _zstd}
-_LONGEST_LINE = 1 << 28  # bytes
-PART = 1 << 20  # bytes of the parts of a longer line
+_LONGEST_LINE = 1 << 26  # bytes
 
 
 def parse_json(line: str, where: str, counts: Counter) -> dict[str, Any]:

@@ -7,7 +7,6 @@ import math
 import re
 from typing import Any
 
-DEEPEST = 100  # levels of lists and objects in JSON; data sets have ten at most
 _ARRAY = re.compile(r'\barray\((\[.*?\])(?:,\s*dtype=\w+)?\)', re.DOTALL)  # of NumPy
 _ITEM = re.compile(  # a text or a number, and the blanks between it and the next
   r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[-+.\w]+)(\s+(?=['"\-+.\w]))?""", re.DOTALL
@@ -26,7 +25,7 @@ class NotJson(ValueError):
 def json_value(text: str | bytes) -> Any:
   """Parses a JSON text; any fault is a NotJson."""
   try:
-    value = json.loads(text)
+    return json.loads(text)
   except json.JSONDecodeError as error:
     raise NotJson(f'not JSON ({error.msg} at column {error.colno})', error.lineno) from None
   except RecursionError:
@@ -35,10 +34,6 @@ def json_value(text: str | bytes) -> Any:
     raise NotJson(f'not UTF-8 ({error.reason} at byte {error.start})') from None
   except ValueError:
     raise NotJson('JSON with a number of more than 4,300 digits') from None
-  brackets = ('[', '{') if isinstance(text, str) else (b'[', b'{')
-  if sum(map(text.count, brackets)) > DEEPEST and _depth(value) > DEEPEST:
-    raise NotJson(f'JSON nested too deeply, in more than {DEEPEST} levels')
-  return value
 
 
 def printed_value(text: str) -> Any:
@@ -94,18 +89,3 @@ def decimal_number(text: str, divider: str = '', commas: bool = False) -> tuple[
     return finite_number(f'{match[1].replace(".", "")}.{match[2]}'), 'numbers with a decimal comma'
   is_unsure = grouped and divider == ';'
   return finite_number(text), 'numbers such as 1.234 (read with decimals)' if is_unsure else ''
-
-
-def _depth(value: Any) -> int:
-  """The levels of lists and objects in a JSON value, counted up to DEEPEST + 1."""
-  depth, level = 0, [value]
-  while depth <= DEEPEST:
-    outer, level, has_inner = level, [], False
-    for x in outer:
-      if isinstance(x, (dict, list)):
-        has_inner = True
-        level += x.values() if isinstance(x, dict) else x
-    if not has_inner:
-      return depth
-    depth += 1
-  return depth

@@ -95,16 +95,6 @@ def test_bytes_that_are_no_character_are_counted(tmp_path):
     assert counts['invalid_utf8_lines'] == 1
 
 
-@pytest.mark.parametrize(
-  'text, said', [(b'one\r1\ntwo\n', 1), (b'1\r2\r\n', 1), (b'a\r\r\nb\r\r\n', 0), (b'x\r', 0)]
-)
-def test_a_cr_inside_lines_that_end_in_lf_ends_none(tmp_path, caplog, text, said):
-  (tmp_path / 'a.txt').write_bytes(text)
-  expected = [line.rstrip('\r') for line in text.decode().rstrip('\n').split('\n')]
-  assert lines_of(tmp_path / 'a.txt') == expected
-  assert caplog.text.count('a.txt:1 has a CR inside') == said
-
-
 @pytest.mark.parametrize('name', ['cp12511', 'idna', 'rot13', 'undefined', 'a\0b', 'x' * 9999])
 def test_a_wrong_name_of_an_encoding_is_refused(tmp_path, name):
   (tmp_path / 'a.txt').write_text('plain')

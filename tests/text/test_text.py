@@ -18,7 +18,7 @@ from conftest import ROOT
 from refusal import refusal
 
 from bert_jax.text import documents as reader
-from bert_jax.text import files, record_sources, tables
+from bert_jax.text import record_sources, tables
 from bert_jax.text import sentences as sentences_module
 from bert_jax.text.documents import documents, held_out
 from bert_jax.text.files import expand, suffix
@@ -180,30 +180,6 @@ def test_a_document_without_end_is_cut_and_counted(tmp_path, monkeypatch):
   assert [s for d in found for s in d.sentences] == [*lines, 'The last.']
   # 504 bytes of lines of 12 and 13: they are cut behind 200 and 400.
   assert (len(found), counts['cut_documents'], counts['documents']) == (4, 2, 4)
-
-
-WORDS = ' '.join(f'wörd{i}' for i in range(99))
-
-
-@pytest.mark.parametrize('end', ['', '\n'])
-@pytest.mark.parametrize(
-  'line, most', [(WORDS, 99), ('語' * 150, 52), ('ä' * 333, 51), ('x' * 300, 50)], ids=lambda x: 'x'
-)
-def test_a_long_line_is_read_in_parts_that_end_at_a_blank_or_between_characters(
-  tmp_path, monkeypatch, line, most, end
-):
-  """Beside a line of one byte less, which is none."""
-  monkeypatch.setattr(files, 'PART', 50)
-  before = 'x' * 299
-  (tmp_path / 'a.txt').write_text(f'{before}\n{line}{end}')
-  first, *parts = files.raw_lines(tmp_path / 'a.txt', 300)
-  assert first[:2] == (1, f'{before}\n'.encode())
-  assert [number for number, *_ in parts] == [*range(2, 2 + len(parts))]
-  texts = [raw.decode() for _, raw, _ in parts]
-  assert ''.join(texts) == line + end
-  sizes = [len(text.encode()) for text in texts]
-  assert all(50 <= size <= most for size in sizes[:-1]) and sizes[-1] < 151
-  assert all(text[-1] == ' ' for text in texts[:-1]) or ' ' not in line
 
 
 def test_a_long_sentence_is_cut_at_its_last_blanks(tmp_path, monkeypatch):

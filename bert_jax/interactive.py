@@ -155,4 +155,4 @@ def _write(tables):
       continue
     with writing(path):
       files.make_folder(Path(path).parent)
-      files.write_whole(path, frames.parquet(table, path))
+      files.write_whole(path, frames.parquet(table))

@@ -14,7 +14,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from bert_jax.copies import fetched
@@ -41,7 +41,8 @@ def parts(path: str, split: str, column: str = '') -> Iterator[tuple[str, int, b
   first = 0
   try:
     for table, position in _tables(path, split, column):
-      table = _safe(table)
+      table.validate(full=True)
+      table = without_dictionaries(table)
       for start in range(0, len(table), ROWS):
         rows = table.slice(start, ROWS)
         yield name, first, _stream(rows), position
@@ -57,31 +58,6 @@ def parts(path: str, split: str, column: str = '') -> Iterator[tuple[str, int, b
     raise InputError(f'{path} has no rows; remove it, or write it again')
 
 
-def _safe(table):
-  """The table without dictionaries, so that a slice of it is small. Texts that are not all UTF-8
-  become bytes. ArrowInvalid: its buffers are damaged."""
-  import pyarrow as pa
-
-  for i, name in enumerate(table.column_names):
-    try:
-      table[name].validate(full=True)
-    except pa.ArrowInvalid as error:
-      if 'UTF8' not in str(error):
-        raise
-      column = table[name].cast(_type(table[name].type, _as_bytes))
-      column.validate(full=True)
-      table = table.set_column(i, table.field(i).with_type(column.type), column)
-  return without_dictionaries(table)
-
-
-def _as_bytes(kind):
-  import pyarrow as pa
-
-  if pa.types.is_string(kind):
-    return pa.binary()
-  return pa.large_binary() if pa.types.is_large_string(kind) else kind
-
-
 def without_dictionaries(table: Any) -> Any:
   """A pyarrow.Table with values in place of dictionaries, such as pandas' categories."""
   import pyarrow as pa
@@ -94,16 +70,15 @@ def without_dictionaries(table: Any) -> Any:
     return pa.Table.from_pylist(table.to_pylist(), schema)
 
 
-def _type(kind: Any, leaf: Callable[[Any], Any] = lambda kind: kind) -> Any:
-  """A type without dictionaries wherever they are in it, and with leaf(type) in place of each type
-  that holds no other one."""
+def _type(kind: Any) -> Any:
+  """A type without dictionaries wherever they are in it."""
   import pyarrow as pa
 
   def inner(field):
-    return field.with_type(_type(field.type, leaf))
+    return field.with_type(_type(field.type))
 
   if pa.types.is_dictionary(kind):
-    return _type(kind.value_type, leaf)
+    return _type(kind.value_type)
   if pa.types.is_struct(kind):
     return pa.struct([inner(field) for field in kind])
   if pa.types.is_map(kind):
@@ -114,7 +89,7 @@ def _type(kind: Any, leaf: Callable[[Any], Any] = lambda kind: kind) -> Any:
     return pa.list_(inner(kind.value_field))
   if pa.types.is_large_list(kind):
     return pa.large_list(inner(kind.value_field))
-  return leaf(kind)
+  return kind
 
 
 def _stream(table):

@@ -63,12 +63,6 @@ def docstrings() -> Iterator[Docstring]:
     modules += _modules(package)
   if not modules:
     raise InputError('no documentation found to read; run pip install -r requirements.txt')
-  installed = list(dict.fromkeys(package for package, _, _ in modules))
-  log.info('docs: read are %s', ', '.join(installed))
-  absent = [package for package in PACKAGES if package not in installed]
-  if absent:
-    log.info('docs: left out, as they are not installed: %s', ', '.join(absent))
-
   cache = _cache_path(modules)
   try:
     texts, broken = json.loads(gzip.decompress(cache.read_bytes()))
@@ -77,8 +71,8 @@ def docstrings() -> Iterator[Docstring]:
     try:
       make_folder(cache.parent)
       write_whole(cache, gzip.compress(json.dumps([texts, broken]).encode(), compresslevel=1))
-    except OSError as error:
-      log.info('docs: read anew each time, as they cannot be kept: %s', error)
+    except OSError:
+      pass  # read anew each time
   if broken:
     log.warning('docs: skipped %d files that do not parse: %s', len(broken), ', '.join(broken))
   yield from (Docstring(*fields) for fields in texts)

@@ -14,8 +14,8 @@ import json
 import random
 import re
 import zlib
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any
 
 from bert_jax.errors import InputError
 from bert_jax.files import Path, make_folder, names, write_whole
@@ -27,11 +27,6 @@ EVAL_SHARE = 10
 SENTENCES, SHORTEST, LONGEST = 4, 4, 40  # of a passage; words of a sentence
 _TOKEN = re.compile(r'\w+(?:[._]\w+)*|[^\w\s]')
 _IN_A_PROGRAM = re.compile(r'\w+[._]\w+[\w.]*|[A-Z]\w*[a-z]\w*[A-Z]\w*')
-
-
-class Passage(NamedTuple):
-  module: str  # whose documentation has it
-  sentences: Sequence[str]
 
 
 def files(spec: str) -> list[Path]:
@@ -51,7 +46,7 @@ def files(spec: str) -> list[Path]:
     make_folder(folder)
     rng = random.Random(f'{name} {split}')
     if languages:  # stretches of documentation and their first sentences
-      rows = [(' '.join(x.sentences), x.sentences[0]) for x in passages]
+      rows = [(' '.join(sentences), sentences[0]) for _, sentences in passages]
       file, content = 'pairs.csv', _table(languages.groups(), rows)
     else:
       file, content = WRITERS[name](passages, rng)
@@ -60,15 +55,15 @@ def files(spec: str) -> list[Path]:
 
 
 @functools.cache
-def _passages(split: str) -> list[Passage]:
-  """Stretches of sentences that follow one another, of the modules of a split."""
+def _passages(split: str) -> list[tuple[str, list[str]]]:
+  """(module, sentences that follow one another in its documentation), of the modules of a split."""
   passages = []
   for module, sentences in documentation.documents():
     is_eval = zlib.crc32(module.encode()) % EVAL_SHARE == 0
     whole = [x for x in sentences if SHORTEST <= len(x.split()) <= LONGEST and x[0].isalpha()]
     if is_eval == (split == 'eval'):
       for i in range(0, len(whole) - SENTENCES + 1, SENTENCES):
-        passages.append(Passage(module, whole[i : i + SENTENCES]))
+        passages.append((module, whole[i : i + SENTENCES]))
   random.Random(0).shuffle(passages)
   return passages[: SIZES[split]]
 
@@ -82,8 +77,8 @@ def _table(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
 def _labels(passages, rng):
   """Are the words of a sentence in order?"""
   rows = []
-  for passage in passages:
-    words, in_order = passage.sentences[0].split(), rng.random() < 0.5
+  for _, sentences in passages:
+    words, in_order = sentences[0].split(), rng.random() < 0.5
     if not in_order:
       rng.shuffle(words)
     rows.append([' '.join(words), int(in_order)])
@@ -93,9 +88,9 @@ def _labels(passages, rng):
 def _tags(passages, rng):
   """Which tokens are names in a program?"""
   lines = []
-  for passage in passages:
+  for _, sentences in passages:
     lines += ['-DOCSTART- O', '']
-    for token in _TOKEN.findall(passage.sentences[0]):
+    for token in _TOKEN.findall(sentences[0]):
       lines.append(f'{token} {"B-NAME" if _IN_A_PROGRAM.fullmatch(token) else "O"}')
     lines.append('')
   return 'tagged.txt', '\n'.join(lines) + '\n'
@@ -116,9 +111,7 @@ def _spans(passages, rng):
 
 def _pairs(passages, rng):
   """Which sentence follows a sentence of a module?"""
-  rows = []
-  for module, (first, second, *_) in passages:
-    rows.append([f'{module.rpartition(".")[2]}: {first}', second])
+  rows = [[f'{name.rpartition(".")[2]}: {first}', second] for name, (first, second, *_) in passages]
   return 'pairs.csv', _table(['anchor', 'positive'], rows)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from bert_jax.errors import InputError, first_line
 from bert_jax.files import Path
 from bert_jax.text import arrow, files, tfds
-from bert_jax.text.encodings import decode, say_once
+from bert_jax.text.encodings import decode
 
 TFDS_ROWS = 256  # of a block
 Rows = Iterator[tuple[str, Callable[[], dict[str, Any]]]]  # place, what reads the record
@@ -60,11 +60,7 @@ def rows(block: Block, counts: Counter, column: str = '') -> Rows:
     name, get, kinds = _of_tfds(block, counts, column)
 
   def read(i: int) -> dict[str, Any]:
-    invalid = counts['invalid_utf8_lines']
-    record = {key: plain(x, kinds[key], counts) for key, x in get(i).items()}
-    if counts['invalid_utf8_lines'] > invalid:
-      say_once(f'{block.path}:{i}', 'has bytes that are no characters', 'they become U+FFFD')
-    return record
+    return {key: plain(x, kinds[key], counts) for key, x in get(i).items()}
 
   for i in range(block.first, block.first + number):
     yield f'{name}:{i}', functools.partial(read, i)

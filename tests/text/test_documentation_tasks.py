@@ -58,8 +58,8 @@ def test_files_are_the_same_each_time_and_share_nothing_with_those_to_evaluate_o
 def test_passages_and_questions_are_as_published(docs):
   """Four sentences of 4 to 40 words; an answer stands where its question says."""
   train, held_out = map(documentation_tasks._passages, ('train', 'eval'))
-  assert 0 < len(held_out) < len(train) / 2 and {len(x.sentences) for x in train} == {4}
-  assert all(4 <= len(sentence.split()) <= 40 for x in train for sentence in x.sentences)
+  assert 0 < len(held_out) < len(train) / 2 and {len(x) for _, x in train} == {4}
+  assert all(4 <= len(sentence.split()) <= 40 for _, x in train for sentence in x)
   (path,) = documentation_tasks.files('docs:squad')
   found = [x for a in json.loads(path.read_text())['data'] for x in a['paragraphs']]
   for context, qa in [(x['context'], qa) for x in found for qa in x['qas']]:

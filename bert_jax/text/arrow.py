@@ -25,8 +25,6 @@ from bert_jax.text import files, values
 ROWS = 128  # of a part, at most
 BUFFER = 1 << 20  # bytes that are read from the disk at once
 END = b'\xff' * 4 + b'\0' * 4  # of a stream of Arrow: a message of no bytes
-# A file of rows that were in memory, SPLIT-CHECKSUM.
-IN_MEMORY = re.compile(r'(?:^|/)rows/(\w+)-[0-9a-f]{16}\.parquet$')
 _WORD = r'(?:\[[^]]*\]|[^:@[])+'  # train[:10%] is one
 _HF = re.compile(f'hf:({_WORD})(?::({_WORD}))?(?::({_WORD}))?(?:@(.+))?')
 

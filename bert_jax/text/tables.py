@@ -22,14 +22,13 @@ import datetime
 import difflib
 import itertools
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any
 
 from bert_jax.errors import InputError, listed, quoted
 from bert_jax.files import Path
-from bert_jax.text import arrow, delimited, files, record_sources
+from bert_jax.text import delimited, files, record_sources
 from bert_jax.text.delimited import Cells
 from bert_jax.text.encodings import Lines
 from bert_jax.text.files import lines, parse_json, split_files, suffix
@@ -75,11 +74,9 @@ def records(
     for path in [Path(spec)] if named else split_files(spec, split, one=split != 'train'):
       if named or suffix(path) in files.RECORDS:
         counts['files'] += not named
-        in_memory = arrow.IN_MEMORY.search(str(path))
         for block in record_sources.blocks(spec if named else str(path), split):
           for where, record in record_sources.rows(block, counts):
-            place = f'{in_memory[1]}:{where.rpartition(":")[2]}' if in_memory else where
-            yield place, row_of(record())
+            yield where, row_of(record())
         continue
       kind, numbered = suffix(path), lines(path, counts, encoding)
       if kind in _DELIMITERS:
@@ -130,11 +127,8 @@ def column(row: Row, name: str, where: str, advice: str = 'name one of these') -
     raise InputError(f'{where} has {kind} in column {there!r}; write a text there')
   if there:
     return row.get(there, '')
-  meant = resembling(name, columns_of(row))
-  if row.delimiter and _is_several([*row]):
-    meant, advice = '', BETWEEN
-  there = f'only {listed(columns_of(row))}{meant}; {advice}'
-  raise InputError(f'{where} has no column {name!r}, {there}')
+  there = f'{listed(columns_of(row))}{resembling(name, columns_of(row))}'
+  raise InputError(f'{where} has no column {name!r}, only {there}; {advice}')
 
 
 def columns_of(row: Row) -> list[str]:
@@ -149,18 +143,12 @@ def resembling(name: str, names: Iterable[str]) -> str:
   return f' (did you mean {close[0]!r}?)' if close else ''
 
 
-def _is_several(header):
-  """Whether the only name of a header is likely several, between marks that are not known."""
-  return len(header) == 1 and not re.fullmatch(r'[-\w .()/:]+', header[0])
-
-
 def with_nulls(row: Row) -> dict[str, str]:
   """The values of a row, also of its nulls, which are empty texts as in `column`."""
   return dict.fromkeys((x for x, kind in row.no_text.items() if kind == NULL), '') | row
 
 
 Rows = Iterator[tuple[int, Row]]
-BETWEEN = 'columns stand between commas, semicolons, tabs or |'
 _DELIMITERS = {'.tsv': '\t', '.csv': ','}
 SUFFIXES = *_DELIMITERS, '.jsonl', '.json', *files.RECORDS
 _NO_TEXT = {type(None): NULL, list: 'a list', dict: 'an object'}
@@ -238,8 +226,8 @@ def _named(
     if not width <= len(cells) <= max(width, len(header)):
       expected = f'{len(cells)} columns where {width} are expected ({listed(header[:width])})'
       kind = 'lines with another number of columns'
-      fix = 'repair or remove the line' + ', or add a header if the file has none' * bool(place)
-      wrong(where, f'{expected}; {BETWEEN if _is_several(header[:width]) else fix}', kind)
+      fix = 'repair or remove the line, or add a header if the file has none'
+      wrong(where, f'{expected}; {fix}', kind)
     elif value := next((x for i, x in enumerate(cells) if i not in named and x.strip()), ''):
       fault = f'{quoted(value)} stands in a column that the header has no name for'
       advice = 'name it there or, if the file has no header line, in table.columns'

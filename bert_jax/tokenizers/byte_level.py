@@ -65,8 +65,8 @@ def train_byte_level(
   smallest = len(FIRST) + len(ALPHABET) + 1
   if vocab_size < smallest:
     raise InputError(
-      f'vocab_size {vocab_size} cannot hold {len(ALPHABET)} bytes and {len(FIRST) + 1} reserved '
-      f'pieces; use {smallest} or more'
+      f'model.vocab_size (--size) {vocab_size} cannot hold {len(ALPHABET)} bytes and '
+      f'{len(FIRST) + 1} reserved pieces; use {smallest} or more'
     )
 
   def lines_of(text):

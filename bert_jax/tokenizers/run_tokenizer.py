@@ -1,7 +1,6 @@
 """Chooses a run's tokenizer: from the weights it starts from, from a file, or a new one."""
 
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -58,7 +57,6 @@ def load_or_train(
       splitting=Splitting.of(settings, 'config.tokenizer'),
       character_coverage=settings.character_coverage,
       sampling=config.corpus.sampling if 'corpus' in config else 1.0,
-      names=dict(vocab_size='model.vocab_size', character_coverage='tokenizer.character_coverage'),
     )
     log.info('vocabulary: %s', describe(counts))
   if tokenizer.vocab_size != size:
@@ -70,22 +68,13 @@ def load_or_train(
 
 
 def check_fits(tokenizer: Tokenizer, model: ConfigDict, folder: str | Path) -> None:
-  """InputError if a vocabulary has more pieces than weights have rows, or less than half of them (a
-  few less are remarked on), or an encoder's texts are not enclosed as here."""
+  """InputError if a vocabulary has more pieces than weights have rows, or less than half of them,
+  or an encoder's texts are not enclosed as here."""
   pieces, rows = tokenizer.vocab_size, model.vocab_size
   if not rows / 2 <= pieces <= rows:
     raise InputError(
       f'the vocabulary of {folder} has {pieces} pieces and its weights have {rows} rows; '
       'it is cut off, or not theirs: bring theirs back.'
-    )
-  if pieces < rows:
-    log.warning(
-      '%s: its vocabulary has %d pieces and its weights have rows for %d: no text gets the other '
-      '%d and none fills a mask; if a line of it was lost, all later ids are wrong',
-      folder,
-      pieces,
-      rows,
-      rows - pieces,
     )
   if not model.causal:
     tokenizer.check_encloses()
@@ -106,31 +95,26 @@ def train(
   splitting: Splitting,
   character_coverage: float,
   sampling: float,
-  names: Mapping[str, str],
 ) -> tuple[Tokenizer, dict[str, Any]]:
-  """Trains a kind of vocabulary: (the tokenizer, counts). names: {argument: the user's name}."""
-  try:
-    if kind == 'byte_bpe':
-      return train_byte_level(texts, vocab_size=vocab_size, sampling=sampling)
-    if kind == 'wordpiece':
-      return train_wordpiece(
-        texts,
-        vocab_size=vocab_size,
-        splitting=splitting,
-        character_coverage=character_coverage,
-        sampling=sampling,
-      )
-    return train_sentencepiece(
+  """Trains a kind of vocabulary: (the tokenizer, counts)."""
+  if kind == 'byte_bpe':
+    return train_byte_level(texts, vocab_size=vocab_size, sampling=sampling)
+  if kind == 'wordpiece':
+    return train_wordpiece(
       texts,
       vocab_size=vocab_size,
-      model_type=kind,
-      do_lower_case=splitting.do_lower_case,
+      splitting=splitting,
       character_coverage=character_coverage,
       sampling=sampling,
     )
-  except InputError as error:
-    sentence = re.sub('|'.join(names), lambda match: names[match[0]], str(error))
-    raise InputError(sentence) from None
+  return train_sentencepiece(
+    texts,
+    vocab_size=vocab_size,
+    model_type=kind,
+    do_lower_case=splitting.do_lower_case,
+    character_coverage=character_coverage,
+    sampling=sampling,
+  )
 
 
 def describe(counts: dict[str, Any]) -> str:

@@ -291,7 +291,7 @@ def _lines(text: str) -> list[str]:
 
 def train_model(**settings: Any) -> bytes:
   """Trains a model and returns its bytes; settings: arguments of SentencePieceTrainer.train."""
-  model, size = io.BytesIO(), f'vocab_size {settings["vocab_size"]}'
+  model, size = io.BytesIO(), f'model.vocab_size (--size) {settings["vocab_size"]}'
   try:
     sentencepiece.SentencePieceTrainer.train(
       **settings, model_writer=model, num_threads=_THREADS, minloglevel=2

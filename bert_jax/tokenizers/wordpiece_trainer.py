@@ -57,8 +57,9 @@ def train_wordpiece(
   smallest = len(RESERVED) + len(alphabet) + len(inside)
   if vocab_size < smallest:
     raise InputError(
-      f'vocab_size {vocab_size} cannot hold the {len(alphabet)} characters of the corpus and the '
-      f'{len(inside)} that continue a word; use {smallest} or more, or lower character_coverage'
+      f'model.vocab_size (--size) {vocab_size} cannot hold the {len(alphabet)} characters '
+      f'of the corpus and the {len(inside)} that continue a word; '
+      f'use {smallest} or more, or lower character_coverage'
     )
   known = {word: n for word, n in words.items() if kept.issuperset(word)}
   mergeable = {w: n for w, n in known.items() if 1 < len(w) <= MAX_WORD_CHARACTERS}

@@ -53,7 +53,6 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
       splitting=tokenizers.Splitting(not args.cased, not args.no_cjk_spaces),
       character_coverage=args.character_coverage,
       sampling=args.sampling,
-      names={'vocab_size': '--size', 'character_coverage': '--character-coverage'},
     )
   log.info('%s: %s', out, run_tokenizer.describe(made))
   if earlier is None:

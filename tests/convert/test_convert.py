@@ -491,14 +491,11 @@ def test_an_encoder_whose_texts_do_not_end_in_sep_is_refused(tmp_path):
     trained.load(folder)
 
 
-def test_a_vocabulary_that_is_cut_off_is_refused(tmp_path, caplog):
+def test_a_vocabulary_that_is_cut_off_is_refused(tmp_path):
   _, folder = exported(tmp_path / 'hf')
   for path in (*folder.glob('tokenizer*.json'), folder / 'checksums.json'):
     path.unlink()
   words = (folder / 'vocab.txt').read_text().splitlines()
-  (folder / 'vocab.txt').write_text('\n'.join(words[:-1]) + '\n')
-  trained.load(folder)
-  assert '25 pieces and its weights have rows for 26: no text gets the other 1 and' in caplog.text
   (folder / 'vocab.txt').write_text('\n'.join(words[: len(words) // 4]) + '\n')
   with refused('pieces and its weights have .* cut off'):
     trained.load(folder)

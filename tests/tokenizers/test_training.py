@@ -23,13 +23,12 @@ CORPUS = [
 ] * 20
 KINDS = 'wordpiece', 'unigram', 'bpe', 'byte_bpe'
 SIZES = dict(wordpiece=300, unigram=78, bpe=78, byte_bpe=300)
-NAMES = dict(vocab_size='size', character_coverage='coverage')
 
 
 def train(kind, texts=CORPUS, size=None, cased=False, coverage=0.99999, sampling=1.0):
   """(the tokenizer, what was counted)"""
   splitting = tokenizers.Splitting(not cased)
-  common = dict(character_coverage=coverage, sampling=sampling, names=NAMES)
+  common = dict(character_coverage=coverage, sampling=sampling)
   size = size or SIZES[kind]
   return run_tokenizer.train(kind, texts, vocab_size=size, splitting=splitting, **common)
 
@@ -275,5 +274,5 @@ def test_a_run_trains_one(corpus_file):
   config.tokenizer.update(kind='wordpiece', do_lower_case=False)
   assert made().splitting == tokenizers.Splitting(do_lower_case=False)
   config.model.vocab_size = 20
-  with refused('^model.vocab_size 20 cannot .*tokenizer.character_coverage'):
+  with refused('^model.vocab_size .* 20 cannot .*character_coverage'):
     made()

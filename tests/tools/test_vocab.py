@@ -79,7 +79,7 @@ def test_mistakes_are_one_sentence(folder, tmp_path, capsys):
   refused = lambda given, at=out: run(capsys, f'{given} --out {at}', code=2)
   assert 'does not exist' in refused(missing)
   assert '--sampling is 2.0; use 0 to 1' in refused(f'{source} --sampling 2')
-  assert '--size 20 cannot hold the' in refused(f'{source} --size 20')
+  assert '(--size) 20 cannot hold the' in refused(f'{source} --size 20')
   assert 'is for --kind wordpiece' in refused(f'{source} --kind bpe --no-cjk-spaces')
   assert 'keeps capitals; say --cased' in refused(f'{source} --kind byte_bpe')
   assert not out.exists()

@@ -131,7 +131,7 @@ def test_a_workdir_that_was_moved_goes_on_with_the_same_rows(run, small, tmp_pat
   (lambda: table()[:0], 'train holds no rows; give one at least.'),
   (lambda: [], 'train holds no rows'),
   (lambda: table().assign(label=[1, 'x', *range(28)]), 'train cannot be a table .*column label'),
-  (lambda: table().to_dict('list'), 'train is of type dict; give a list of dicts'),
+  (lambda: table().to_dict('list'), 'train cannot be a table .it is one dict.; give'),
 ])  # fmt: skip
 def test_rows_that_are_none_are_refused_before_anything_is_written(rows, said, small, tmp_path):
   with pytest.raises(InputError, match=said):

@@ -54,7 +54,11 @@ def _fitting(lines: list[str], delimiter: str) -> float:
 
 def _of_tabs(path: Path, numbered: Lines, counts: Counter) -> Cells:
   """The cells of a TSV file; the lines from the first that quotes a cell on show if it is CSV's."""
-  plain, first = lambda line: line.split('\t') if line.strip(' ') else [], ''
+
+  def plain(line):
+    return line.split('\t') if line.strip(' ') else []
+
+  first = ''
   for number, line in numbered:
     first = first or line
     if not _OPENING.search(line):
@@ -62,13 +66,18 @@ def _of_tabs(path: Path, numbered: Lines, counts: Counter) -> Cells:
       continue
     head = [(number, line), *itertools.islice(numbered, _HEAD)]
     lines = itertools.chain(head, numbered)
-    texts = [first] * (first != line) + [line for _, line in head]
+    texts = [line for _, line in head]
+    if first != line:
+      texts.insert(0, first)
     while len(head) > _HEAD and sum(text.count('"') for text in texts) % 2:
       texts.pop()  # a cell may go on behind them
     quoted = _is_quoted('\n'.join(texts))
     kind = 'with quoted cells, as in CSV' if quoted else 'without quoting (quotes are characters)'
     counts[f'tables {kind}'] += 1
-    yield from _csv(path, lines, '\t', number) if quoted else ((n, plain(x)) for n, x in lines)
+    if quoted:
+      yield from _csv(path, lines, '\t', number)
+    else:
+      yield from ((n, plain(x)) for n, x in lines)
 
 
 def _is_quoted(text: str) -> bool:

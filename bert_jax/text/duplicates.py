@@ -90,8 +90,6 @@ class Seen:
   which recognises both. A document takes about 100 bytes, with 'near' about 2 KB."""
 
   def __init__(self, kind: str, threshold: float = 0.8):
-    if kind not in ('exact', 'near'):
-      raise InputError(f"kind of duplicates {kind!r} is not known; use 'exact' or 'near'")
     self.signer = Signer(threshold) if kind == 'near' else None
     self._numbers: dict[int, int] = {}  # {exact_key: number of its document}
     self._by_band: dict[int, list[int]] = {}  # {key of a band: numbers of its documents}
@@ -136,8 +134,6 @@ class Seen:
 
   def add(self, state: dict[str, np.ndarray]) -> None:
     """Adds what `state` returned in an earlier process; `state` will not return it again."""
-    if self._saved < len(self):
-      raise ValueError('documents were seen that state() has not given yet; call add() first')
     for key in state['keys'].tolist():
       self._numbers[key] = len(self._numbers)
     if self.signer:

@@ -64,11 +64,16 @@ def like(
 ) -> Any:
   """A DataFrame of the class of `frame`, with its index if it has one, of these rows. A dict in a
   row becomes columns NAME.KEY. others: rows that are not in it, whose columns it has, too."""
-  rows, others = ([_flat(row) for row in part] for part in (rows, others))
-  columns = dict.fromkeys(column for row in [*rows, *others] for column in row)
-  values = {column: [row.get(column) for row in rows] for column in columns}
+  rows = [_flat(row) for row in rows]
+  columns = {}
+  for row in [*rows, *map(_flat, others)]:
+    columns |= dict.fromkeys(row)
+  for column in columns:
+    columns[column] = [row.get(column) for row in rows]
+  if hasattr(frame, 'index'):
+    return type(frame)(columns, index=frame.index)
   make = getattr(type(frame), 'from_pydict', type(frame))  # as pyarrow has it
-  return make(values, **({'index': frame.index} if hasattr(frame, 'index') else {}))
+  return make(columns)
 
 
 def _flat(row):

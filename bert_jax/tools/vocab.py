@@ -69,9 +69,16 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
 def _sentences(args, language, specs, counts, documents, bar):
   """Yields the sentences of a language's specs, and counts its documents in `documents`."""
   for spec in specs:
-    how = {'format': args.format, 'text_field': args.text_field, 'skip': args.skip_damaged}
-    how['encoding'] = args.text_encoding
-    for document in text.documents(spec, split=args.split, counts=counts, **how):
+    documents_of_spec = text.documents(
+      spec,
+      split=args.split,
+      format=args.format,
+      text_field=args.text_field,
+      counts=counts,
+      skip=args.skip_damaged,
+      encoding=args.text_encoding,
+    )
+    for document in documents_of_spec:
       documents[language] += 1
       bar.set_postfix_str(f'{counts["documents"]:,} documents', refresh=False)
       bar.update(counts['bytes'] - bar.n)

@@ -196,9 +196,6 @@ def test_numbers_of_classes_become_their_names(tmp_path, kind):
   }
   assert other[1].no_text['label'] == none[1].no_text['label'] == 'null'
   assert other[1]['tags'] == '[]'
-  for broken in ('[', '{"info": 3}'):
-    table = labelled().replace_schema_metadata({'huggingface': broken})
-    assert 'is unreadable; write' in refusal(read, written(tmp_path, kind, table))
 
 
 def test_values_that_json_does_not_have(tmp_path):
@@ -315,7 +312,7 @@ def test_a_flipped_bit_in_a_page(tmp_path):
   data = bytearray(path.read_bytes())
   data[data.index(b'Line 7')] ^= 1
   path.write_bytes(data)
-  assert 'broken' in refusal(read, path) or 'unreadable' in refusal(read, path)
+  assert 'broken' in refusal(read, path)
 
 
 @pytest.mark.parametrize('kind', ['.arrow', '.feather'])

@@ -152,8 +152,7 @@ def _chosen(path, names, column):
   twice = [name for name, number in Counter(names).items() if number > 1]
   if twice:
     raise InputError(f'{path} has several columns {listed(twice)}; rename all but one')
-  wanted = column if column in names else column.partition('.')[0]
-  return [wanted] if wanted in names else names
+  return [column] if column in names else names
 
 
 @functools.lru_cache(maxsize=8)

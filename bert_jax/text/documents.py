@@ -67,7 +67,7 @@ def documents(
 ) -> Iterator[Document]:
   """Yields the documents of a corpus in a fixed order.
   split: of a set whose spec names none. format: 'auto' or one of those above. text_field: holds the
-  text of a record; a.b: field b of the object in field a. encoding: as data.text_encoding. counts:
+  text of a record. encoding: as data.text_encoding. counts:
   increased are files, bytes (uncompressed), documents, sentences, empty_documents,
   invalid_utf8_lines, cut_sentences, cut_documents and, with `skip`, left_out_records, which have no
   text. InputError: the corpus is missing, empty, damaged, or not in the format."""
@@ -242,9 +242,6 @@ def _documents_of(rows: Rows, field: str, counts: Counter, skip: bool) -> Iterat
 
 def _text_of(row: dict[str, Any], field: str, where: str) -> str:
   advice = 'set corpus.text_field (--text-field)'
-  while field not in row and isinstance(row.get(field.partition('.')[0]), dict):
-    outer, _, field = field.partition('.')
-    row = row[outer]
   if field not in row:
     raise InputError(f'{where} has no field {field!r}, only {listed(row) or "none"}; {advice}')
   text = row[field]

@@ -1,14 +1,12 @@
 """Decodes the lines of text files.
 
 A byte order mark tells UTF-8, UTF-16 or UTF-32. Else a file is in the encoding that the user names
-(data.text_encoding), unless its beginning is UTF-8 beyond ASCII; else it is UTF-8. Bytes that are
-no characters become U+FFFD and are counted, but the line is drawn here: once a file that is taken
-for UTF-8 has two or more of them, and more than one in a thousand of its bytes so far, it is no
-UTF-8, and is refused. `data.text_encoding=utf-8` reads it nevertheless. NUL bytes are refused.
+(data.text_encoding), else UTF-8. Bytes that are no characters become U+FFFD and are counted, but
+the line is drawn here: once a file that is taken for UTF-8 has two or more of them, and more than
+one in a thousand of its bytes so far, it is no UTF-8, and is refused. `data.text_encoding=utf-8` reads it nevertheless. NUL bytes are refused.
 """
 
 import codecs
-import contextlib
 import io
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -20,18 +18,17 @@ from bert_jax.files import Path
 MARKS = {codecs.BOM_UTF32_LE: 'utf-32', codecs.BOM_UTF32_BE: 'utf-32'}
 MARKS |= {codecs.BOM_UTF16_LE: 'utf-16', codecs.BOM_UTF16_BE: 'utf-16'}  # UTF-32's begins so, too
 SAMPLE = 1 << 13  # bytes of a file that are looked at before it is read
-PLAINLY = 8  # characters beyond ASCII in valid UTF-8 that are hardly another encoding
 MOST_BAD = 0.001  # share of the bytes of a file of UTF-8 that are no characters
 # What may be proposed for a file that is not UTF-8.
 PROPOSED = ['cp1252', 'cp1250', 'cp1251', 'cp1253', 'cp1254', 'cp1255', 'cp1256']
 PROPOSED += ['gb18030', 'big5', 'cp932', 'cp949', 'koi8_r']
 FIELD = 'data.text_encoding (--text-encoding)'
-SAID = set()  # (folder, fact) of files, which are said once
+SAID = set()  # folders with bytes that are no characters, which is said once
 
 Lines = Iterator[tuple[int, str]]  # line numbers from 1, lines without their ends
 
 
-def opened(path: object, stream: Any, named: str) -> tuple[Any, bool]:
+def opened(stream: Any, named: str) -> tuple[Any, bool]:
   """(a stream of bytes in UTF-8 without its mark, whether it is to be Checked) of one that can be
   looked ahead into (peek). named: an encoding or ''."""
   try:
@@ -47,11 +44,6 @@ def opened(path: object, stream: Any, named: str) -> tuple[Any, bool]:
       return _recoded(stream, encoding), False
   if not named or codecs.lookup(named).name == 'utf-8':
     return stream, not named
-  with contextlib.suppress(UnicodeDecodeError):
-    text = codecs.getincrementaldecoder('utf-8')().decode(head)  # which may be cut in a character
-    if sum(not x.isascii() for x in text) >= PLAINLY:
-      say_once(path, 'is UTF-8 by its bytes, read so', f'{FIELD} is {named}')
-      return stream, False
   return _recoded(stream, named), False
 
 
@@ -96,14 +88,6 @@ class Checked:
         ) from None
 
 
-def say_once(name: object, fact: str, advice: str) -> None:
-  """Logs a fact of a file once, though it is read again, and not again of others in its folder."""
-  key = Path(str(name)).parent, fact
-  if key not in SAID:
-    SAID.add(key)
-    log.warning('%s %s, as others beside it may be; %s', name, fact, advice)
-
-
 def decode(raw: bytes, counts: Counter) -> str:
   """Decodes UTF-8; invalid bytes become U+FFFD and are counted."""
   try:
@@ -124,9 +108,15 @@ def decoded(path: Path, numbered: Iterable[tuple[int, bytes]], counts: Counter) 
     counts['bytes'] += len(raw)
     invalid = counts['invalid_utf8_lines']
     line = decode(raw, counts)
-    if counts['invalid_utf8_lines'] > invalid == 0:
-      fix = f'they become U+FFFD, counted; for letters, name another encoding in {FIELD}'
-      say_once(f'{path}:{number}', 'has bytes that are no characters', fix)
+    if counts['invalid_utf8_lines'] > invalid and path.parent not in SAID:
+      SAID.add(path.parent)
+      log.warning(
+        '%s:%d has bytes that are no characters, as others beside it may have; they become U+FFFD, '
+        'counted; for letters, name another encoding in %s',
+        path,
+        number,
+        FIELD,
+      )
     if line.endswith('\r\n'):
       counts['lines that end in CRLF (as in LF)'] += 1
     yield number, line.rstrip('\r\n')

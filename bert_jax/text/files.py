@@ -140,7 +140,7 @@ def raw_lines(path: Path, encoding: str = '') -> Iterator[tuple[int, bytes, int]
     with source as disk:
       is_pipe = not disk.seekable()
       opener = _OPENERS.get(path.suffix)
-      stream, is_checked = encodings.opened(path, opener(disk) if opener else disk, encoding)
+      stream, is_checked = encodings.opened(opener(disk) if opener else disk, encoding)
       check = encodings.Checked(path) if is_checked else None
       while raw := stream.readline(_LONGEST_LINE):
         if len(raw) >= _LONGEST_LINE:

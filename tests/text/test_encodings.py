@@ -79,13 +79,6 @@ def test_up_to_one_bad_byte_in_a_thousand_is_replaced_and_counted(tmp_path, bad,
   assert lines_of(tmp_path / 'b.txt') == ['caf\ufffd']
 
 
-def test_what_begins_with_utf8_is_not_read_in_a_named_encoding(tmp_path):
-  """As an evaluation set may be beside training data in cp1251; eight letters show it."""
-  for lines, read in (['Паром ушел'], True), (['Пар, café'], False):
-    (tmp_path / 'a.txt').write_text('\n'.join(lines))
-    assert (lines_of(tmp_path / 'a.txt', 'cp1251') == lines) == read
-
-
 def test_bytes_that_are_no_character_are_counted(tmp_path):
   (tmp_path / 'a.txt').write_bytes('Straße über Köln\n'.encode('cp1252') * 20 + b'plain \x81\n')
   (tmp_path / 'b.txt').write_bytes('Straße\nüber'.encode('utf-16')[:-1])

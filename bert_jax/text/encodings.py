@@ -3,7 +3,8 @@
 A byte order mark tells UTF-8, UTF-16 or UTF-32. Else a file is in the encoding that the user names
 (data.text_encoding), else UTF-8. Bytes that are no characters become U+FFFD and are counted, but
 the line is drawn here: once a file that is taken for UTF-8 has two or more of them, and more than
-one in a thousand of its bytes so far, it is no UTF-8, and is refused. `data.text_encoding=utf-8` reads it nevertheless. NUL bytes are refused.
+one in a thousand of its bytes so far, it is no UTF-8, and is refused. `data.text_encoding=utf-8`
+reads it nevertheless. NUL bytes are refused.
 """
 
 import codecs

@@ -119,23 +119,6 @@ def test_texts_of_every_format_are_the_same_documents(tmp_path, kind):
   assert counts['documents'] == 23 and counts['bytes'] > sum(len(x.text) for x in wanted)
   names = [x.name for x in documents(spec, counts=Counter())]
   assert [name.rpartition(':')[2] for name in names] == [str(i) for i in range(23)]
-  inner = [{'more': {'text': x['text']}} for x in STORIES]
-  (tmp_path / 'b').mkdir()
-  assert texts(written(tmp_path / 'b', kind, inner), text_field='more.text')[0] == wanted
-
-
-@pytest.mark.parametrize(
-  'folder, place', [('data', 'train-0123456789abcdef.parquet'), ('rows', 'train')]
-)
-def test_rows_that_were_in_memory_are_called_by_their_split(tmp_path, folder, place):
-  """But not documents, whose names decide what is held out, nor rows of the Hub's files."""
-  (tmp_path / folder).mkdir()
-  path = tmp_path / folder / 'train-0123456789abcdef.parquet'
-  parquet.write_table(pa.table({'text': ['a', 'b']}), path)
-  assert [where for where, _ in read(path)[0]] == [f'{place}:0', f'{place}:1']
-  assert [x.name for x in documents(str(path), counts=Counter())] == [
-    f'{path.name}:{i}' for i in (0, 1)
-  ]
 
 
 @pytest.mark.parametrize('coded', ['', 'dictionary', 'list of dictionary'])

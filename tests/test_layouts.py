@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 from conftest import ROOT
-from layouts import TASKS, batch_of, made
+from layouts import TASKS
 
 PARTS = ',optimizer.accumulation=2'
 NO_CARRY = [task for task in TASKS if task != 'transformer_xl']  # microbatches have none
@@ -64,9 +64,3 @@ def test_eight_devices_compute_what_one_does(tasks, one, eight):
     for task, losses in all_losses.items():
       assert np.isfinite(losses).all() and losses[0] > 0, (mesh, task)
       np.testing.assert_allclose(losses, expected[task], rtol=1e-5, err_msg=f'{mesh} {task}')
-
-
-def test_a_family_without_a_config_file_is_named_by_its_arguments():
-  program, config = made('configs/finetune.py:task=table,objective=coreference', (1, 1, 1))
-  assert config.objective == 'coreference'
-  assert batch_of(program.batch, config.model.vocab_size, 0)['labels'].shape == (16, 2)

@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 from test_models import model
 from test_objectives import close
 
-from bert_jax import config, models, optim, timeline
+from bert_jax import models, optim, timeline
 from bert_jax.config import InputError
 from bert_jax.config.optimizer import FIELDS
 from bert_jax.objectives.mlm_nsp import MlmNsp
@@ -124,13 +124,14 @@ def test_muon_leaves_embeddings_heads_and_vectors_to_adamw():
 @pytest.mark.parametrize('name', optim.OPTIMIZERS)
 def test_what_is_computed_of_a_matrix_is_computed_for_each_layer(name):
   """Three steps with other gradients in each layer: stacked as apart."""
-  layers = {
-    name: {part: layer[part] for part in ('attention', 'output_LayerNorm')}
-    for name, layer in bert_params()['encoder'].items()
-    if name.startswith('layer_')
-  }
+  encoder = bert_params()['encoder']
+  parts = 'attention', 'output_LayerNorm'
+  layers = {n: {part: encoder[n][part] for part in parts} for n in ('layer_0', 'layer_1')}
   params, random = {'encoder': layers}, np.random.RandomState(0)
-  drawn = lambda path, x: 10.0 ** (2 * ('layer_1' in str(path))) * random.standard_normal(x.shape)
+
+  def drawn(path, x):
+    return random.standard_normal(x.shape) * (100 if 'layer_1' in str(path) else 1)
+
   gradients = [jax.tree_util.tree_map_with_path(drawn, params) for _ in range(3)]
   changes = ADAM | dict(name=name, learning_rate=0.01, no_decay='LayerNorm|bias')
   apart = stacked(after(params, gradients, **changes))
@@ -140,7 +141,6 @@ def test_what_is_computed_of_a_matrix_is_computed_for_each_layer(name):
 
 # ---- schedules -----------------------------------------------------------------------------------
 
-COSINE = dict(schedule='cosine', warmup=100.0)
 WSD = dict(schedule='wsd', warmup=100.0, decay=200.0)
 
 
@@ -148,18 +148,13 @@ WSD = dict(schedule='wsd', warmup=100.0, decay=200.0)
   'changes, points',
   [
     # BERT's falls from step 0, so the warm-up ends below the peak: 2 * (1 - 100 / 1000).
-    (dict(schedule='linear', warmup=100.0), {0: 0, 50: 1, 99: 1.98, 100: 1.8, 500: 1, 1000: 0}),
-    (dict(schedule='linear', warmup=0.1), {50: 1, 100: 1.8, 1500: 0}),
+    (dict(schedule='linear', warmup=0.1), {0: 0, 50: 1, 99: 1.98, 100: 1.8, 500: 1, 1500: 0}),
     (dict(schedule='linear'), {0: 2, 250: 1.5}),
-    (COSINE, {0: 0, 50: 1, 100: 2, 325: 1 + np.sqrt(0.5), 550: 1, 1000: 0, 1500: 0}),
+    (dict(schedule='cosine', warmup=100.0), {50: 1, 100: 2, 325: 1 + np.sqrt(0.5), 1500: 0}),
     (dict(schedule='constant', warmup=100.0), {0: 0, 25: 0.5, 100: 2, 1500: 2}),
-    (dict(schedule='inverse_sqrt', warmup=100.0), {0: 0, 50: 1, 100: 2, 400: 1, 900: 2 / 3}),
-    (WSD, {0: 0, 50: 1, 100: 2, 800: 2, 850: 1.5, 900: 1, 1000: 0, 1500: 0}),
+    (dict(schedule='inverse_sqrt', warmup=100.0), {50: 1, 100: 2, 400: 1, 900: 2 / 3}),
     (dict(schedule='wsd', decay=0.2), {0: 2, 800: 2, 900: 1}),
-    (
-      dict(schedule='wsd_sqrt', warmup=100.0, decay=400.0),
-      {0: 0, 50: 1, 100: 2, 600: 2, 604: 1.8, 700: 1, 825: 0.5, 1000: 0, 1500: 0},
-    ),
+    (dict(schedule='wsd_sqrt', decay=400.0), {600: 2, 604: 1.8, 700: 1, 825: 0.5, 1500: 0}),
     # From 2 to a tenth of it in place of 0; the warm-up begins at 0 all the same.
     (WSD | dict(final_rate=0.1), {0: 0, 50: 1, 800: 2, 900: 1.1, 1000: 0.2, 1500: 0.2}),
     (dict(schedule='cosine', final_rate=0.1), {0: 2, 500: 1.1, 1000: 0.2}),
@@ -188,27 +183,6 @@ def test_weight_decay_follows_the_rate():
 # ---- masks ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize('spec', ['pretrain.py', 'finetune.py', 'quickstart.py:stage=finetune'])
-def test_every_config_decays_what_bert_decays(spec):
-  """optimization.py of google-research/bert: all but LayerNorm and biases."""
-  pattern = config.load(f'configs/{spec}').optimizer.no_decay
-  hits = jax.tree_util.tree_flatten_with_path(optim.matches(pattern, bert_params()))[0]
-  for path, hit in hits:
-    names = [key.key for key in path]
-    assert hit == (names[-1] == 'bias' or any('LayerNorm' in name for name in names)), names
-
-
-def test_frozen_parameters_stay_under_gradient_and_decay():
-  params = bert_params(scan_layers=True)
-  changes = dict(weight_decay=0.1, freeze='^encoder/embeddings/|query')
-  news = after(params, [jax.tree.map(jnp.ones_like, params)] * 3, **changes)
-  olds = jax.tree.leaves(params)
-  for (path, new), old in zip(jax.tree_util.tree_flatten_with_path(news)[0], olds):
-    names = [key.key for key in path]
-    frozen = names[:2] == ['encoder', 'embeddings'] or 'query' in names
-    assert np.array_equal(new, old) == frozen, names
-
-
 def test_lr_multipliers_first_match_counts():
   factors = step_factors(lr_multipliers=(('query|nsp', 3.0), ('attention/', 0.5)))
   attention = factors['encoder']['layer_1']['attention']
@@ -229,44 +203,27 @@ def test_layer_lr_decay_counts_from_the_heads(last):
   same_everywhere(factors['encoder']['embeddings'], 0.8 ** (layers + last))
 
 
-def tower(layers, scanned):
-  """Shapes of a tower with embeddings, layers, of which the first is not scanned, and a norm."""
-  shape = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.float32)
-  rest = {
-    'embeddings': {'words': {'embedding': shape((7, 4))}},
-    'LayerNorm': {'scale': shape((4,))},
-  }
-  kernels = lambda *sizes: {'output': {'kernel': shape((*sizes, 4, 4))}}
-  rest |= {f'layer_{i}': kernels() for i in range(1 if scanned else layers)}
-  return rest | ({'layers': kernels(layers - 1)} if scanned else {})
-
-
 @pytest.mark.parametrize('scanned', [False, True])
 def test_every_tower_has_depths_of_its_own(scanned):
   """A tower of 4 layers beside one of 12, as a generator beside a discriminator."""
-  word = {'embedding': jax.ShapeDtypeStruct((7, 4), jnp.float32)}
-  params = {
-    'encoder': tower(12, False),
-    'generator': {'encoder': tower(4, scanned), 'embeddings': word, 'head': {'embeddings': word}},
-    'embeddings': word,
-  }
-  params['encoder']['distances'] = word
-  depths = optim.layer_depths(params)
-  assert depths['encoder']['distances']['embedding'] == 13
-  for tree, layers in ((depths['encoder'], 12), (depths['generator']['encoder'], 4)):
-    assert tree['embeddings']['words']['embedding'] == layers + 1
-    assert tree['LayerNorm']['scale'] == 0
-    found = [tree[f'layer_{i}']['output']['kernel'] for i in range(layers) if f'layer_{i}' in tree]
-    if 'layers' in tree:
-      stacked = tree['layers']['output']['kernel']
-      assert stacked.shape == (layers - 1, 1, 1)
-      found += stacked.ravel().tolist()
-    assert found == list(range(layers, 0, -1))
+  kernel = {'kernel': jax.ShapeDtypeStruct((4, 4), jnp.float32)}
+  stacked = {'kernel': jax.ShapeDtypeStruct((3, 4, 4), jnp.float32)}
+  small = {'embeddings': kernel, 'LayerNorm': kernel, 'layer_0': kernel}
+  small |= {'layers': stacked} if scanned else {f'layer_{i}': kernel for i in (1, 2, 3)}
+  large = {f'layer_{i}': kernel for i in range(12)} | {'distances': kernel}
+  generator = {'encoder': small, 'embeddings': kernel, 'head': {'embeddings': kernel}}
+  params = {'encoder': large, 'generator': generator, 'embeddings': kernel}
+  depths = jax.tree.map(lambda x: np.ravel(x).tolist(), optim.layer_depths(params))
+  found = depths['generator']['encoder']
+  assert found['embeddings']['kernel'] == [5] and found['LayerNorm']['kernel'] == [0]
+  rest = [found['layers']] if scanned else [found[f'layer_{i}'] for i in (1, 2, 3)]
+  assert sum([x['kernel'] for x in (found['layer_0'], *rest)], []) == [4, 3, 2, 1]
+  assert [depths['encoder'][f'layer_{i}']['kernel'] for i in (0, 10, 11)] == [[12], [2], [1]]
+  assert depths['encoder']['distances']['kernel'] == [13]
   # Those beside towers are below the deepest; those of a head are in no tower and beside none.
-  assert depths['embeddings']['embedding'] == 13
-  assert depths['generator']['embeddings']['embedding'] == 5
-  assert depths['generator']['head']['embeddings']['embedding'] == 0
-  assert optim.layer_depths(params['encoder'])['layer_2']['output']['kernel'] == 10  # itself one
+  assert depths['embeddings']['kernel'] == [13]
+  assert depths['generator']['embeddings']['kernel'] == [5]
+  assert depths['generator']['head']['embeddings']['kernel'] == [0]
 
 
 def test_scanned_layers_are_stepped_as_unrolled_ones():
@@ -276,20 +233,18 @@ def test_scanned_layers_are_stepped_as_unrolled_ones():
 
 
 def test_a_regex_that_matches_nothing_is_an_error():
-  for name, value in dict(no_decay='Nor_', freeze='Nor_', lr_multipliers=(('Nor_', 2.0),)).items():
-    with pytest.raises(InputError, match="'Nor_' .* matches no parameter"):
-      optim.make_optimizer(settings(**{name: value}), 10, bert_params())
+  with pytest.raises(InputError, match="'Nor_' .* matches no parameter"):
+    optim.make_optimizer(settings(freeze='Nor_'), 10, bert_params())
 
 
 @pytest.mark.parametrize('freeze', ['', 'c'])
 def test_clipping_is_by_the_global_norm_of_what_is_trained(freeze):
   """eps 1 makes Adam feel the scale: the first step is rate * g / (|g| + 1)."""
   own, params = settings(clip_norm=1.0, eps=1.0, freeze=freeze), dict.fromkeys('abc', jnp.zeros(1))
-  step = lambda *g: run(optim.make_optimizer(own, 10, params), params, [dict(zip('abc', g))])[1]
-  numbers = lambda *g: [jnp.array([x]) for x in g]
   c = 1e6 if freeze else 0.0
-  for scale, g in ((5.0, (3.0, -4.0)), (1.0, (0.3, 0.4))):
-    updates = step(*numbers(*g, c))
-    for name, x in zip('ab', g):
-      same_everywhere(updates[name], -0.1 * x / scale / (abs(x) / scale + 1))
+  for scale, (a, b) in ((5.0, (3.0, -4.0)), (1.0, (0.3, 0.4))):
+    gradient = {name: jnp.array([x]) for name, x in dict(a=a, b=b, c=c).items()}
+    _, updates = run(optim.make_optimizer(own, 10, params), params, [gradient])
+    same_everywhere(updates['a'], -0.1 * a / scale / (abs(a) / scale + 1))
+    same_everywhere(updates['b'], -0.1 * b / scale / (abs(b) / scale + 1))
     same_everywhere(updates['c'], 0)

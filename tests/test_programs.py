@@ -7,18 +7,10 @@ import re
 import subprocess
 import sys
 
-import jax
-import jax.numpy as jnp
-import numpy as np
 import pytest
 from conftest import ROOT
-from jax.sharding import NamedSharding
-from jax.sharding import PartitionSpec as P
 from layouts import TASKS
-from programs import Unplaced, golden_of, has_tpu, text
-
-from bert_jax import sharding
-from bert_jax.tools.preflight import chips, hlo, links
+from programs import golden_of, text
 
 PARTS = 1, 4
 WHOLE = 'transformer_xl', 'contrastive'  # whose batches have no microbatches
@@ -81,34 +73,3 @@ def test_a_step_on_many_chips_is_the_recorded_one(facts_of, task):
     assert text(facts) == golden, ''.join(
       difflib.unified_diff(golden.splitlines(True), text(facts).splitlines(True))
     )
-
-
-@pytest.mark.slow
-def test_sums_of_large_gradients_go_beside_the_backward_pass():
-  """All but the last, of the first layer, after which nothing is left to compute."""
-  if not has_tpu():
-    pytest.skip('only the compiler of TPUs overlaps sums')
-  devices = np.array(chips.devices_of('v5e:4x4'))
-  mesh, layers = jax.sharding.Mesh(devices, ('data',)), 4
-
-  def loss(kernels, x):
-    for kernel in kernels:
-      x = jax.nn.gelu(x @ kernel)
-    return (x.astype(jnp.float32) ** 2).sum()
-
-  def summed(kernels, x):
-    return jax.lax.psum(jax.grad(loss)(kernels, x), 'data')
-
-  def shape(rows, where):
-    return jax.ShapeDtypeStruct((rows, 1536), jnp.bfloat16, sharding=NamedSharding(mesh, where))
-
-  kernels = [shape(1536, P()) for _ in range(layers)]
-  specs = dict(in_specs=(P(), P('data')), out_specs=P(), check_vma=False)
-  by_device = jax.shard_map(summed, mesh=mesh, **specs)
-  lowered = jax.jit(by_device).lower(kernels, shape(16 * 512, P('data')))
-  compiled = lowered.compile(sharding.compiler_options(mesh))
-  rows = links.rows(hlo.Program(compiled.as_text()), Unplaced(mesh))
-  assert {(x.kind, x.beside): x.number for x in rows} == {
-    ('all-reduce', True): layers - 1,
-    ('all-reduce', False): 1,
-  }

@@ -24,16 +24,13 @@ from test_models import model
 from test_objectives import MASKING, close
 
 from bert_jax import config as c
-from bert_jax import gradients, models, optim, sharding
+from bert_jax import gradients, models, sharding
 from bert_jax.config import InputError
 from bert_jax.metrics import Mean
 from bert_jax.objectives import base
 from bert_jax.objectives.encode import encode, row_spec
 from bert_jax.objectives.mlm_nsp import MlmNsp
-from bert_jax.rows.batches import Batches
 from bert_jax.rows.row_arrays import TOKENS
-from bert_jax.rows.source import Source
-from bert_jax.run import evaluation
 from bert_jax.step import (
   Constants,
   State,
@@ -149,22 +146,6 @@ def eight():
   return [json.loads(line) for line in out.stdout.splitlines()]
 
 
-@pytest.mark.parametrize(
-  'sizes, splits', [((1, 1, 3), False), ((3, 1, 2), True), ((1, 2, 1), True)]
-)
-def test_gradients_are_summed_over_devices_that_have_other_rows(sizes, splits, monkeypatch):
-  """XLA does not compile a sum over one device beside an axis that it splits itself."""
-  given, config = {}, toys.config_of()
-  monkeypatch.setattr(
-    sys.modules['bert_jax.step'], 'make_train_step', lambda *_, **x: given.update(x)
-  )
-  types = (jax.sharding.AxisType.Auto,) * 3
-  mesh = jax.sharding.AbstractMesh(sizes, sharding.AXES, axis_types=types)
-  program(config, toys.Running(), mesh, c.timeline_of(config, 10))
-  splits &= gradients.fits(mesh, config.mesh.gather)  # which old versions of JAX do not
-  assert (given['by_device'] is not None) == splits
-
-
 def test_a_carry_moves_from_step_to_step():
   made = toy_program(toys.Running())
   state = toys.first_state(made)
@@ -182,24 +163,13 @@ def test_a_carry_is_split_like_its_batch(eight):
   assert shards == sorted([carried[i : i + 2] for i in (0, 2, 4, 6)] * 2)  # twice along `tensor`
 
 
-def test_an_evaluation_passes_its_carry_on_and_draws_alike_each_time():
-  class Drawing(toys.Running):
-    def terms(self, params, batch, rng, *rest):
-      terms, carry = super().terms(params, batch, rng, *rest)
-      return terms | {'drawn': Mean(jax.random.uniform(rng), 1.0)}, carry
-
-  objective = Drawing()
-  eval_step = jax.jit(make_eval_step(objective))
-  params, carry, outputs = objective.init(None), {'mean': jnp.zeros(8)}, []
-  for index in (0, 1, 1):
-    terms, _, carry = eval_step(params, carry, toys.batch_of(index), index, constants())
-    outputs.append((float(terms['drawn'].total), np.asarray(carry['mean'])))
-  (first, carried), (second, _), (again, _) = outputs
-  np.testing.assert_allclose(carried, np.arange(8) / 2)
-  assert first != second == again
-
-
-BOTH = pytest.mark.parametrize('lower', ['lower', 'lower_evaluation'])
+def test_an_evaluation_passes_its_carry_on():
+  objective = toys.Running()
+  eval_step, carry = jax.jit(make_eval_step(objective)), {'mean': jnp.zeros(8)}
+  for index in (0, 1):
+    batch = toys.batch_of(index)
+    _, _, carry = eval_step(objective.init(None), carry, batch, index, constants())
+  np.testing.assert_allclose(carry['mean'], np.arange(8) / 4 + np.arange(1, 9) / 2)
 
 
 def test_a_carry_is_not_split_into_microbatches():
@@ -207,8 +177,7 @@ def test_a_carry_is_not_split_into_microbatches():
     toy_program(toys.Running(), 'optimizer.accumulation=2')
 
 
-@BOTH
-def test_attention_that_cannot_be_computed_says_so(lower):
+def test_attention_that_cannot_be_computed_says_so():
   """Causal in some rows: no rule of the config knows that of an objective."""
   config = model(attention_implementation='splash')
 
@@ -222,57 +191,7 @@ def test_attention_that_cannot_be_computed_says_so(lower):
       return {'running': Mean(x.sum(), jnp.float32(1))}, carry
 
   with pytest.raises(ValueError, match='splash cannot be causal in some rows only; use einsum'):
-    getattr(toy_program(ByRow()), lower)()
-
-
-def test_outputs_of_rows_that_nobody_scores_are_not_collected():
-  """An objective with a `predict` over rows that are no examples, as those of a corpus."""
-
-  class Ones(Source):
-    fingerprint = ''
-
-    def __len__(self):
-      return 12
-
-    def __getitem__(self, i):
-      return {name: np.ones(4, np.int32) for name in row_spec(8, 4)}
-
-  made = toy_program(toys.Running())
-  batches = Batches(Ones(), made.batch, sharding.batch_sharding(made.mesh), limits={}, lanes=True)
-  state, compiled = toys.first_state(made), made.lower_evaluation().compile()
-  fixed = sharding.put(made.constants, made.mesh)
-  result, answers = evaluation.one_pass(compiled, state.params, state.carry, batches, fixed)
-  assert answers == [] and set(result) == {'running'}
-
-
-def test_answers_may_be_a_generator():
-  """They are read more than once: scored, written, and judged by whether all are alike."""
-  source = types.SimpleNamespace(constant=lambda answers: '')
-  source.answers = lambda out: ({'gold': k, 'prediction': 1} for k in out['k'].tolist())
-  source.score = lambda answers: {'rows': len(answers)}
-  scores, answers = evaluation._scored(source, [{'k': np.arange(9)}, {'k': np.arange(4)}], {})
-  assert scores == {'rows': 13} and [x['gold'] for x in answers] == [*range(9), *range(4)]
-
-
-@pytest.mark.parametrize(
-  'sums, meets, fits, said',
-  [
-    ('model', False, True, ''),
-    ('float32', False, False, 'mesh.sums=compiler: jax before 0.10 needs it here'),
-    ('float32', True, True, 'mesh.sums=compiler: the loss compares rows'),
-    ('compiler', True, False, ''),
-  ],
-)
-def test_a_run_says_that_its_gradients_are_summed_otherwise(
-  sums, meets, fits, said, monkeypatch, caplog
-):
-  caplog.set_level('INFO', 'bert_jax')
-  objective = toys.Taught()
-  monkeypatch.setattr(toys.Taught, 'rows_meet', meets)
-  monkeypatch.setattr(gradients, 'fits', lambda mesh, gather: fits)
-  devices, config = 2 * jax.devices()[:1], toys.config_of(f'mesh.sums={sums}')
-  program(config, objective, sharding.make_mesh(2, 1, 1, devices), c.timeline_of(config, 10))
-  assert caplog.messages == [f'gradients are summed as with {said}'] * bool(said)
+    toy_program(ByRow()).lower()
 
 
 def test_given_weights_are_an_argument_and_neither_trained_nor_saved():
@@ -280,7 +199,6 @@ def test_given_weights_are_an_argument_and_neither_trained_nor_saved():
   state = toys.first_state(made)
   arrays = [name for part in manifest.PARTS for name in manifest.flat(getattr(state, part))]
   assert not [name for name in arrays if 'teacher' in name]
-  assert {n for n in arrays if 'student' in n} == {'student', '2.mu.student', '2.nu.student'}
   teacher = {'teacher': {'kernel': jnp.array([-3.0])}}
   other = dataclasses.replace(made.constants, fixed=teacher)
   up, _ = toys.steps_of(made, state, range(2))
@@ -295,7 +213,6 @@ def test_parameters_whose_gradient_is_not_finite_are_frozen_or_their_step_is_lef
   made = toy_program(toys.Taught(), 'optimizer.freeze=scale')
   state, metrics = toys.steps_of(made, toys.first_state(made), [0])
   assert float(metrics['grad_norm']) == 6 and state.params['scale'] == 0
-  assert float(metrics['update_norm']) == pytest.approx(0.1, rel=1e-4)
   moments = manifest.flat(state.opt_state)
   assert sorted(moments) == ['2.count', '2.mu.student', '2.nu.student', '4.count']
   for skip in (0, 1):  # unless a step with such a gradient is left out, it stays
@@ -567,19 +484,22 @@ def shaped(data=1, fsdp=1, tensor=1):
   return types.SimpleNamespace(shape={'data': data, 'fsdp': fsdp, 'tensor': tensor})
 
 
-@pytest.mark.parametrize('version, everywhere', [((0, 9, 2), False), ((0, 10, 0), True)])
-def test_old_versions_split_a_step_where_no_axis_is_left_to_the_compiler(
-  version, everywhere, monkeypatch
-):
-  monkeypatch.setattr(jax, '__version_info__', version)
-  for mesh, gather, fits in (
+@pytest.mark.parametrize(
+  'mesh, gather, fits',
+  [
     (dict(data=2, fsdp=3), 'step', True),
     (dict(data=6), 'layer', True),
     (dict(data=2, fsdp=3), 'layer', False),
     (dict(data=3, tensor=2), 'step', False),
-    (dict(fsdp=2, tensor=2), 'layer', False),
-  ):
-    assert gradients.fits(shaped(**mesh), gather) == (fits or everywhere), mesh
+  ],
+)
+def test_old_versions_split_a_step_where_no_axis_is_left_to_the_compiler(
+  mesh, gather, fits, monkeypatch
+):
+  monkeypatch.setattr(jax, '__version_info__', (0, 9, 2))
+  assert gradients.fits(shaped(**mesh), gather) == fits
+  monkeypatch.setattr(jax, '__version_info__', (0, 10, 0))
+  assert gradients.fits(shaped(**mesh), gather)
 
 
 def spec(name, shape, mesh, *rules):
@@ -596,93 +516,68 @@ def test_rules_are_of_the_whole_name_of_a_part_and_of_trailing_axes():
     assert spec(other, (8, 8), mesh) == ()
 
 
-@pytest.mark.parametrize(
-  'number, where', [(1, 'on the device'), (2, 'on each of 2 devices, 1 array')]
-)
-def test_a_run_says_how_many_bytes_its_parameters_take(number, where):
-  mesh = sharding.make_mesh(1, number, 1, number * jax.devices()[:1])
-  shapes = {name: jax.ShapeDtypeStruct((n, 500), jnp.float32) for name, n in (('x', 600), ('y', 3))}
-  said = sharding.describe(sharding.placed(shapes, mesh), mesh, table=False)
-  size = 4 * (600 * 500 // number + 3 * 500)
-  assert said.startswith(f'301,500 parameters in 2 arrays: {size:,} bytes {where}')
-
-
-def test_mesh_mistakes_are_sentences():
-  with pytest.raises(InputError, match='does not multiply to the 1 devices'):
-    sharding.make_mesh(2, 1, 1, jax.devices()[:1])
+def test_a_rule_that_does_not_fit_is_a_sentence():
   rule = ((r'x$', jax.sharding.PartitionSpec('tensor', None)),)
-  with pytest.raises(InputError, match='encoder/x of shape .* does not divide'):
-    spec('encoder/x', (7, 7), shaped(tensor=4), rule)
-  with pytest.raises(InputError, match='names 2 dimensions but encoder/x has shape'):
-    spec('encoder/x', (8,), shaped(), rule)
+  for shape in (7, 7), (8,):
+    with refused('encoder/x'):
+      spec('encoder/x', shape, shaped(tensor=4), rule)
 
 
 @pytest.mark.parametrize(
-  'of, mesh, said',
+  'batch, mesh, said',
   [
-    ((250, 1), dict(data=8), '250 .* over 8 data shards; use batch_size=248 or 256'),
+    ((250, 1), dict(data=8), 'use batch_size=248 or 256'),
     # The rows of a microbatch are what is split.
     ((32, 4), dict(data=8), ''),
-    ((24, 4), dict(data=8), 'use batch_size=32 or optimizer.accumulation=3.'),
-    ((36, 4), dict(data=4, fsdp=2), r'in 4 microbatches; use batch_size=32 or 64\.'),
-    ((48, 4), dict(data=8), 'use batch_size=32 or 64 or optimizer.accumulation=3.'),
-    ((), dict(tensor=5), 'num_attention_heads 12 .* over mesh.tensor=5'),
-    ((), dict(tensor=3), ''),
-    # 12 heads, and 4 in the generator.
-    ('arch=electra', dict(tensor=3), 'its heads 4 .* over mesh.tensor=3; use a'),
-    ('arch=electra', dict(tensor=4), ''),
+    ((24, 4), dict(data=8), 'use batch_size=32 or optimizer.accumulation=3'),
+    ((36, 4), dict(data=4, fsdp=2), 'use batch_size=32 or 64'),
+    ((128, 1), dict(tensor=5), 'num_attention_heads 12'),
+    ((128, 1), dict(tensor=3), ''),
   ],
 )
-def test_a_batch_and_heads_divide_over_their_mesh(of, mesh, said):
-  config = c.load('configs/pretrain.py' + (f':{of}' if isinstance(of, str) else ''))
-  if isinstance(of, tuple) and of:
-    config.batch_size, config.optimizer.accumulation = of
-  with pytest.raises(InputError, match=said) if said else contextlib.nullcontext():
+def test_a_batch_and_heads_divide_over_their_mesh(batch, mesh, said):
+  config = c.load('configs/pretrain.py')
+  config.batch_size, config.optimizer.accumulation = batch
+  with refused(said) if said else contextlib.nullcontext():
     sharding.check_fits(shaped(**mesh).shape, config, TASKS[config.objective])
 
 
-def test_a_loss_in_chunks_parts_each_microbatch():
-  config = toys.load('configs/pretrain.py', 'batch_size=72 optimizer.accumulation=6')
-  family = dataclasses.replace(TASKS[config.objective], microbatches=lambda config: 2)
-  with refused(
-    r'4 data shards in 12 microbatches; use batch_size=48 or 96 or optimizer.accumulation=3\.'
-  ):
-    sharding.check_fits(shaped(data=4).shape, config, family)
+@pytest.mark.parametrize(
+  'changes, number, said',
+  [
+    ('', 24, ''),
+    ('optimizer.accumulation=2', 32, 'batch_size'),
+    ('mesh.data=5', 12, '12 devices'),
+    ('mesh.tensor=8', 24, 'num_attention_heads 12'),
+    ('mesh.tensor=8 init_from=W', 24, ''),  # whose heads are not known
+    ('mesh.slices=5', 24, 'mesh.slices=5'),
+    ('mesh.slices=3', 24, ''),
+  ],
+)
+def test_a_config_is_checked_for_chips_that_are_not_here(changes, number, said):
+  config = toys.load('configs/pretrain.py:size=base', 'batch_size=96', changes)
+  with refused(said) if said else contextlib.nullcontext():
+    sharding.check_tpus(number, config, TASKS[config.objective])
 
 
-def test_a_config_is_checked_for_chips_that_are_not_here():
-  for changes, number, said in (
-    ('batch_size=96', 24, ''),
-    ('batch_size=96 optimizer.accumulation=2', 32, '=64 or 128 or optimizer.accumulation=1'),
-    ('batch_size=96 mesh.data=5', 12, 'fsdp=1 tensor=1 does not multiply to the 12 devices'),
-    ('batch_size=96 mesh.tensor=8', 24, 'num_attention_heads 12 does not divide'),
-    ('batch_size=96 mesh.tensor=8 init_from=W', 24, ''),  # whose heads are not known
-    ('batch_size=96 mesh.slices=5', 24, 'mesh.data 24 does not divide over mesh.slices=5'),
-    ('batch_size=96 mesh.slices=3', 24, ''),
-  ):
-    config = toys.load('configs/pretrain.py:size=base', changes)
-    with refused(said) if said else contextlib.nullcontext():
-      sharding.check_tpus(number, config, TASKS[config.objective])
-
-
-def test_the_parameters_are_shared_by_up_to_sixteen_chips_of_a_slice():
-  def fsdp(changes='', number=16, platform='tpu'):
-    config = toys.load('configs/pretrain.py:size=base', changes)
-    return sharding.axes_of(config, number, platform)['fsdp']
-
-  assert [fsdp(number=n) for n in (1, 4, 16, 256)] == [1, 4, 16, 16]
-  assert fsdp(platform='cpu') == fsdp(platform='gpu') == 1
-  for changes, expected in {
-    'mesh.slices=2': 8,
-    'mesh.tensor=2': 8,
-    'mesh.data=4': 4,
-    'mesh.data=16': 1,
-    'mesh.fsdp=2': 2,
-    'mesh.tensor=-1 mesh.data=2': 1,
-    'model.hidden_size=312 model.num_attention_heads=12': 8,
-    'model.vocab_multiple=1': 1,
-  }.items():
-    assert fsdp(changes) == expected, changes
+@pytest.mark.parametrize(
+  'changes, number, fsdp',
+  [
+    ('', 4, 4),
+    ('', 256, 16),
+    ('mesh.slices=2', 16, 8),
+    ('mesh.tensor=2', 16, 8),
+    ('mesh.data=4', 16, 4),
+    ('mesh.fsdp=2', 16, 2),
+    ('mesh.tensor=-1 mesh.data=2', 16, 1),
+    ('model.hidden_size=312 model.num_attention_heads=12', 16, 8),
+    ('model.vocab_multiple=1', 16, 1),
+  ],
+)
+def test_the_parameters_are_shared_by_up_to_sixteen_chips_of_a_slice(changes, number, fsdp):
+  config = toys.load('configs/pretrain.py:size=base', changes)
+  assert sharding.axes_of(config, number, 'tpu')['fsdp'] == fsdp
+  assert sharding.axes_of(config, number, 'gpu')['fsdp'] == max(1, config.mesh.fsdp)
 
 
 def test_fsdp_cuts_the_largest_dimension_that_it_divides():
@@ -725,37 +620,20 @@ def test_specs_at_2x2x2(kind):
   assert lines == golden
 
 
-def test_optimizer_state_follows_its_parameters():
-  config = c.load('configs/pretrain.py:size=tiny')
-  params = jax.eval_shape(objective().init, jax.random.key(0))
-  optimizer = optim.make_optimizer(config.optimizer, 100_000, params)
-  mesh = sharding.make_mesh(1, 1, 1, jax.devices()[:1])
-  own = sharding.tree_shardings(params, mesh)
-  moments = sharding.tree_shardings(jax.eval_shape(optimizer.init, params), mesh)
-  found = jax.tree.leaves(moments, is_leaf=lambda x: isinstance(x, dict))
-  assert [x for x in found if isinstance(x, dict)] == [own, own]
-
-
-def test_optimizer_state_of_another_shape_than_its_parameter_falls_to_the_automatic_rule():
+def test_optimizer_state_follows_its_parameters_unless_it_has_another_shape():
   """Adafactor keeps the sums of rows and of columns, and of what it does not factor one number."""
-  of = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.float32)
-  parts = {'kernel': of(4, 256, 512), 'bias': of(4, 512)}
-  params = {'encoder': {'layers': {'intermediate': parts}}}
-  state = jax.eval_shape(optax.scale_by_factored_rms().init, params)
-
+  kernel = jax.ShapeDtypeStruct((4, 256, 512), jnp.float32)
+  params = {'encoder': {'layers': {'intermediate': {'kernel': kernel}}}}
   mesh = jax.sharding.AbstractMesh((1, 2, 2), sharding.AXES)
-  specs = lambda *arguments: {
-    sharding.path_name(path): tuple(x.spec)
-    for path, x in jax.tree_util.tree_leaves_with_path(sharding.tree_shardings(*arguments))
-  }
-  kernel, bias = (f'encoder/layers/intermediate/{x}' for x in ('kernel', 'bias'))
-  assert specs(params, mesh) == {kernel: (None, 'fsdp', 'tensor'), bias: (None, 'tensor')}
-  found = specs(state, mesh, params)
-  assert state.v_row['encoder']['layers']['intermediate']['kernel'].shape == (4, 256)
-  assert found[f'v_row/{kernel}'] == () and found[f'v_col/{kernel}'] == ()
-  assert found[f'v/{bias}'] == (None, 'tensor') and found[f'v/{kernel}'] == ()
-  sums = specs({'v_row': {'kernel': of(4, 2**14)}}, mesh, {'kernel': of(4, 2**14, 8)})
-  assert sums == {'v_row/kernel': (None, 'fsdp')}
+
+  def specs(tree):
+    leaves = jax.tree.leaves(sharding.tree_shardings(tree, mesh, params))
+    return {tuple(x.spec) for x in leaves}
+
+  adam = jax.eval_shape(optax.scale_by_adam().init, params)
+  assert specs(params) == specs((adam.mu, adam.nu)) == {(None, 'fsdp', 'tensor')}
+  factored = jax.eval_shape(optax.scale_by_factored_rms().init, params)
+  assert specs((factored.v_row, factored.v_col, factored.v)) == {()}
 
 
 def test_options_of_xla_have_types_that_every_version_reads():

@@ -42,13 +42,6 @@ def test_neighbours_are_independent(rate):
         low = np.take(x, range(x.shape[axis] - lag), axis)
         high = np.take(x, range(lag, x.shape[axis]), axis)
         assert abs((low * high).mean()) * low.size**0.5 < 5, (axis, lag)
-  # Patterns of eight in a row, against their expected counts (chi square).
-  patterns = (x.reshape(-1, 8) > 0) @ (1 << np.arange(8))
-  kept = np.array([n.bit_count() for n in range(256)])
-  expected = (1 - rate) ** kept * rate ** (8 - kept) * len(patterns)
-  often = expected > 5
-  chi = ((np.bincount(patterns, minlength=256) - expected) ** 2 / expected)[often].sum()
-  assert abs(chi - often.sum()) < 5 * (2 * often.sum()) ** 0.5
 
 
 def test_rows_steps_and_layers_are_independent():
@@ -61,16 +54,6 @@ def test_rows_steps_and_layers_are_independent():
   for n, one in enumerate(draws):
     for other in draws[:n]:
       assert abs((one * other).mean()) * one.size**0.5 < 5
-
-
-def test_every_bit_of_the_place_matters():
-  """Flipping a bit of the input flips each bit of the output half of the time."""
-  x = np.random.default_rng(0).integers(0, 2**32, 50_000, dtype=np.uint32)
-  plain = np.asarray(dropout._mix(x))
-  for bit in range(32):
-    flipped = plain ^ np.asarray(dropout._mix(x ^ np.uint32(1 << bit)))
-    shares = [((flipped >> i) & 1).mean() for i in range(32)]
-    assert max(abs(share - 0.5) for share in map(float, shares)) < 0.02
 
 
 def test_a_mask_is_a_function_of_shape_and_all_of_the_key():
@@ -112,9 +95,8 @@ def test_attention_drops_probabilities_at_its_rate():
   params['value']['kernel'] = params['output']['kernel'] = np.eye(64, dtype='f4')
   out = np.asarray(layer.apply({'params': params}, x, tokens, models.Layer(), rngs=KEYS))
   np.testing.assert_allclose(out[out > 0], 1 / 64 / 0.6, rtol=1e-5)
-  assert (out == 0).mean() == pytest.approx(0.4, abs=0.015)
   heads = (out.reshape(8, 64, 4, 16) == 0).mean((0, 1, 3))
-  assert abs(heads - 0.4).max() < 0.03
+  assert abs(heads - 0.4).max() < 0.03 and heads.mean() == pytest.approx(0.4, abs=0.015)
   still = attention.Attention(config, True).apply({'params': params}, x, tokens, models.Layer())
   np.testing.assert_allclose(still, 1 / 64, rtol=1e-5)
 

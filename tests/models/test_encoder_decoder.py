@@ -1,7 +1,6 @@
 """The encoder-decoder: what sees what, its loss, its cache, and the text that infilling leaves."""
 
 import dataclasses
-import functools
 import itertools
 
 import jax
@@ -91,20 +90,12 @@ def test_logits_and_terms_of_packed_pairs_are_those_of_the_formula(kind):
   assert float(terms['translation'].weight) == len(labels) == 10
 
 
-def test_words_share_a_table_and_the_decoder_has_no_types():
-  params = drawn(objective('bart').init)
-  assert set(params) == {'encoder', 'decoder', 'mlm'} and set(params['mlm']) == {'bias'}
-  assert set(params['decoder']['embeddings']) == {'LayerNorm', 'position_embeddings'}
-  assert {'layer_0'} == {x for x in params['decoder'] if x.startswith('layer')}
-  assert 'embeddings' not in drawn(objective('vaswani').init)['decoder']
-  # The base model of Vaswani et al., table 3, has 65 million: 37,000 shared pieces.
+def test_the_base_model_has_as_many_parameters_as_in_the_paper():
+  """Vaswani et al., table 3: 65 million, of 37,000 shared pieces."""
   base = dict(hidden_size=512, num_hidden_layers=6, num_attention_heads=8, intermediate_size=2048)
   config = model(**KINDS['vaswani'] | base, vocab_size=37_000, vocab_multiple=1)
   shapes = jax.eval_shape(lambda key: encoder_decoder.init(config, key), jax.random.key(0))
-  layer = 4 * (512 * 512 + 512) + 2 * 512
-  inner = 2 * 512 * 2048 + 2048 + 512 + 2 * 512
-  count = 37_000 * 512 + 6 * (layer + inner) + 6 * (2 * layer + inner)
-  assert models.count_parameters(shapes) == count == 63_082_496
+  assert models.count_parameters(shapes) == 63_082_496
 
 
 # ---- loss ----------------------------------------------------------------------------------------
@@ -134,43 +125,19 @@ def test_label_smoothing_is_that_of_torch(smoothing, expected, monkeypatch):
 # ---- writing -------------------------------------------------------------------------------------
 
 
-def searched(of, params, pair, beams):
-  """(ids, score) of a beam search that reads the whole pair anew for each token."""
-  source, _ = pair
-  limit = len(source) + 2 + translation.MORE
-  run = jax.jit(of.logits)
-  beams_now, ended = [(0.0, [])], []
-  for n in range(1, of.longest + 1):
-    rows = [[(source, [*ids, 0])] for _, ids in beams_now] + [[]] * (beams - len(beams_now))
-    logs = references.log_softmax(np.asarray(run(params, batch_of(rows))[:, n - 1, :99]))
-    parts = zip(beams_now, logs.tolist())
-    new = [(s + p, [*ids, i]) for (s, ids), of_beam in parts for i, p in enumerate(of_beam)]
-    new = sorted(new, key=lambda x: -x[0])[: 2 * beams]
-    is_over = lambda ids: ids[-1] == SEP or len(ids) == of.longest or len(ids) > limit
-    ended += [(s / n, ids) for s, ids in new[:beams] if is_over(ids)]
-    ended = sorted(ended, key=lambda x: -x[0])[:beams]
-    beams_now = [(s, ids) for s, ids in new if not is_over(ids)][:beams]
-    if not beams_now or (len(ended) == beams and beams_now[0][0] / n <= ended[-1][0]):
-      break
-  return ended[0][1], ended[0][0]
-
-
-ENDS = 3.0  # added to the logit of [SEP], so that random models end a text
-
-
-def test_a_cached_search_of_packed_sources_is_one_that_reads_everything_anew():
-  beams = 3
-  of = objective(layers=1, beams=beams, longest=8)
+def test_packed_sources_are_searched_as_each_alone():
+  of = objective(layers=1, beams=3, longest=8)
   params = drawn(of.init)
-  params['mlm']['bias'][SEP] += ENDS
-  out = jax.jit(of.predict)(params, batch_of([PAIRS[:2], PAIRS[2:], []]))
-  assert out['example_ids'][:, 0].tolist() == [1, 1, 0]
+  params['mlm']['bias'][SEP] += 3.0  # so that random models end a text
+  predict = jax.jit(of.predict)
+  packed = predict(params, batch_of([PAIRS[:2], PAIRS[2:], []]))
+  assert packed['example_ids'][:, 0].tolist() == [1, 1, 0]
   for pair, (b, k) in zip(PAIRS, [(0, 0), (0, 1), (1, 0)]):
-    ids, score = searched(of, params, pair, beams)
-    written = [int(i) for i in out['written'][b, k] if i >= 0]
-    assert written == ids
-    np.testing.assert_allclose(out['scores'][b, k], score, rtol=1e-4)
-  assert [i for i in out['written'][1, 1].tolist() if i >= 0] == [SEP]  # no source, no text
+    alone = predict(params, batch_of([[pair], [], []]))
+    np.testing.assert_array_equal(packed['written'][b, k], alone['written'][0, 0])
+    np.testing.assert_allclose(packed['scores'][b, k], alone['scores'][0, 0], rtol=1e-4)
+  texts = {tuple(row) for row in packed['written'].reshape(-1, 8).tolist()}
+  assert len(texts) == 4 and (SEP, *[-1] * 7) in texts  # no source, no text
 
 
 def test_a_text_has_at_most_so_many_tokens_more_than_its_source(monkeypatch):
@@ -250,13 +217,11 @@ def test_denoising_predicts_the_text_from_what_infilling_left():
   ids, segments = texts(2, B=4)
   plain = dict.fromkeys(('position_ids', 'token_type_ids'), np.zeros_like(ids))
   plain |= {'input_ids': ids, 'segment_ids': segments}
-  assert set(of.spec(4)) == set(plain)
-  prepare = jax.jit(lambda batch, key: of.prepare(batch, key, Moment()))
-  batch = prepare(plain, jax.random.key(0))
+  batch = jax.jit(lambda batch, key: of.prepare(batch, key, Moment()))(plain, jax.random.key(0))
   on = np.asarray(batch['target_segment_ids']) > 0
-  assert (np.asarray(batch['target_ids']) == ids).all()
+  np.testing.assert_array_equal(batch['target_ids'], ids)
   np.testing.assert_array_equal(np.asarray(batch['target_labels'])[on], np.roll(ids, -1, 1)[on])
-  assert not on[ids == SEP].any() and (on | (ids == SEP) | (segments == 0)).all()
+  np.testing.assert_array_equal(on, (segments > 0) & (ids != SEP))
   terms, _ = jax.jit(lambda params: of.terms(params, batch, None, False))(drawn(of.init))
   assert float(terms['masked'].value) == pytest.approx(0.3, abs=0.02)
   assert terms['denoising'].weight == on.sum()
@@ -265,9 +230,6 @@ def test_denoising_predicts_the_text_from_what_infilling_left():
 def test_encoder_and_decoder_begin_with_other_numbers():
   params = encoder_decoder.init(model(**KINDS['vaswani']), jax.random.key(0))
   encoder, decoder = (params[tower]['layer_0'] for tower in ('encoder', 'decoder'))
-  leaves = jax.tree.leaves_with_path(encoder)
-  kernels = [(path, x) for path, x in leaves if path[-1].key == 'kernel']
-  for path, kernel in kernels:
-    other = functools.reduce(lambda tree, part: tree[part.key], path, decoder)
-    assert not np.allclose(kernel, other)
-  assert len(kernels) == 6
+  for name in ('query', 'output'):
+    kernels = [layer['attention'][name]['kernel'] for layer in (encoder, decoder)]
+    assert not np.allclose(*kernels)

@@ -69,21 +69,6 @@ def test_parameter_counts_are_the_published_ones():
   assert count(shapes) == 110_106_428
 
 
-def test_heads_of_any_size_are_counted():
-  """Each number of a head adds a column of three kernels with its bias and a row of the fourth, and
-  to each token's products as much, twice, and once for each key's score and value."""
-  B, T, D, H = 3, 20, model().hidden_size, model().num_attention_heads
-  counts = {}
-  for size in (0, 3, 25):
-    objective = MlmNsp(model(attention_head_size=size), T, 1.0, MASKING)
-    shapes = jax.eval_shape(objective.init, jax.random.key(0))
-    counts[size] = np.array([models.count_parameters(shapes), objective.flops(B)])
-  per_number = np.array([H * (4 * D + 3), B * T * H * 2 * (4 * D + 2 * T)])
-  per_number *= model().num_hidden_layers
-  assert (counts[25] - counts[3] == 22 * per_number).all()
-  assert (counts[0] - counts[3] == (D // H - 3) * per_number).all()
-
-
 ONE = dict(num_hidden_layers=1)
 PRE = dict(norm_placement='pre')
 ROTARY = dict(position_embeddings='rotary')
@@ -181,8 +166,7 @@ def test_the_masked_lm_head_is_its_formula(changes):
   logits = jax.jit(lambda p: head.apply({'params': p}, x, table))(params)
   np.testing.assert_allclose(logits[..., :99], expected[..., :99], atol=3e-5)
   assert V == 99 or (logits[..., 99:] < -1e30).all()
-  has = {'transform', 'LayerNorm', 'bias'} if not changes else set(p)
-  assert set(p) == has and ('decoder' in p) != config.tie_word_embeddings
+  assert ('decoder' in p) != config.tie_word_embeddings
   assert config.head_bias or 'bias' not in p['transform']
 
 
@@ -248,20 +232,6 @@ def test_initial_weights_are_berts():
   assert not params['bias'].any()
 
 
-def test_masked_words_and_pairs_are_read_at_their_places():
-  objective = MlmNsp(model(num_hidden_layers=1), 20, 1.0, MASKING)
-  params, inputs = drawn(objective.init), batch(B=1)
-
-  run = jax.jit(objective.logits)
-
-  def logits(*at):
-    return run(params, inputs | dict.fromkeys(('masked_positions', 'cls_positions'), np.array(at)))
-
-  for x, turned in zip(logits([0, 13]), logits([13, 0])):
-    np.testing.assert_allclose(x[:, ::-1], turned, rtol=1e-5)
-    assert np.abs(x[:, 0, :2] - x[:, 1, :2]).max() > 1e-3
-
-
 # ---- positions -----------------------------------------------------------------------------------
 
 
@@ -304,9 +274,10 @@ def test_one_token_type_is_of_both_texts():
   config = models.ModelConfig(**ONE | {'type_vocab_size': 1})
   params = models.init_encoder(config, jax.random.key(0))
   ids = np.array([[5, 6, 7, 8]], np.int32)
-  run = lambda types: models.Encoder(config).apply(
-    {'params': params}, ids, types, 0 * ids, 0 * ids + 1
-  )
+
+  def run(types):
+    return models.Encoder(config).apply({'params': params}, ids, types, 0 * ids, 0 * ids + 1)
+
   np.testing.assert_array_equal(run(0 * ids), run(np.array([[0, 0, 1, 1]], np.int32)))
 
 

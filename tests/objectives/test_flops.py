@@ -34,24 +34,22 @@ def language_model(*stages, share=0.5):
 def test_products_of_loops_branches_and_gradients_of_ones_own():
   """3 x 5 times 5 x 2 is 60 operations."""
   a, b = np.ones((3, 5)), np.ones((5, 2))
-  batched = jax.vmap(jnp.matmul)
-  assert flops.products(jnp.matmul, a, b) == 60
-  assert flops.products(batched, np.ones((7, 3, 5)), np.ones((7, 5, 2))) == 7 * 60
-  loop = lambda a, b: jax.lax.scan(lambda x, _: (x + (a @ b).sum(), None), 0.0, None, length=4)[0]
-  assert flops.products(loop, a, b) == 4 * 60
-  nested = lambda a, b: jax.lax.map(lambda _: jax.jit(loop)(a, b), jnp.arange(3))
-  assert flops.products(nested, a, b) == 12 * 60
-  cond = lambda a, b: jax.lax.cond(
-    a[0, 0] > 0, lambda: (a @ b).sum(), lambda: (a @ a.T @ a @ b).sum()
-  )
-  assert flops.products(cond, a, b) == 90 + 90 + 60
+
+  def loop(a, b):
+    return jax.lax.scan(lambda x, _: (x + (a @ b).sum(), None), 0.0, None, length=4)[0]
+
+  def branches(a, b):
+    return jax.lax.cond(a[0, 0] > 0, lambda: (a @ b).sum(), lambda: (a @ a.T @ a @ b).sum())
 
   @jax.custom_vjp
   def own(a, b):
     return a @ b
 
   own.defvjp(lambda a, b: (a @ b, (a, b)), lambda saved, g: (g @ saved[1].T, saved[0].T @ g))
-  assert flops.products(own, a, b) == 60
+  assert flops.products(jnp.matmul, a, b) == flops.products(own, a, b) == 60
+  assert flops.products(jax.vmap(jnp.matmul), np.ones((7, 3, 5)), np.ones((7, 5, 2))) == 7 * 60
+  assert flops.products(jax.jit(loop), a, b) == 4 * 60
+  assert flops.products(branches, a, b) == 90 + 90 + 60
   assert flops.products(jax.checkpoint(jnp.matmul), a, b) == 60
   assert flops.products(jax.grad(lambda a, b: own(a, b).sum(), (0, 1)), a, b) == 3 * 60
 

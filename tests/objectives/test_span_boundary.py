@@ -7,10 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from references import drawn, float64, transformed
-from refusal import one_sentence
 from scipy.special import log_softmax
 from test_objectives import MASKING, MODEL, batch_of
-from toys import load
 
 from bert_jax.objectives import span_boundary
 from bert_jax.objectives.encode import encode
@@ -74,29 +72,6 @@ def test_the_head_is_its_formula():
   np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_the_loss_is_added_and_reads_the_boundaries_alone():
-  """Of a span of two, the gradient of the term reaches the two tokens beside it, and no other."""
-  params, batch = drawn(OBJECTIVE.init), batch_of(OBJECTIVE)
-  batch |= {
-    'masked_positions': jnp.tile(jnp.array([3, 4, 0]), (4, 1)),
-    'masked_weights': jnp.tile(jnp.array([1.0, 1.0, 0.0]), (4, 1)),
-    'masked_labels': jnp.tile(jnp.array([9, 11, 0]), (4, 1)),
-  }
-  assert OBJECTIVE.loss_weights == {'mlm': 1.0, 'sbo': 1.0}
-  assert OBJECTIVE.metrics == ('mlm', 'mlm_accuracy', 'sbo', 'sbo_accuracy', 'masked')
-  hidden = jax.random.normal(jax.random.key(1), (4, 8, 16))
-
-  def nats(hidden):
-    logits, weights = span_boundary.logits(MODEL, params, hidden, batch)
-    gold = jnp.take_along_axis(jax.nn.log_softmax(logits), batch['masked_labels'][..., None], -1)
-    return -(gold[..., 0] * weights).sum(), weights.sum()
-
-  gradient, weight = jax.jit(jax.grad(nats, has_aux=True))(hidden)
-  reached = np.abs(np.asarray(gradient)).sum(axis=(0, 2)) > 0
-  assert weight == 8
-  assert np.flatnonzero(reached).tolist() == [2, 5]
-
-
 def test_the_term_is_the_cross_entropy_of_the_heads_logits():
   params, batch = drawn(OBJECTIVE.init), batch_of(OBJECTIVE)
   plain = dataclasses.replace(OBJECTIVE, sbo_weight=0.0)
@@ -125,10 +100,3 @@ def test_no_boundary_is_in_another_example():
   hidden = jnp.ones((4, 8, 16))
   _, weights = jax.jit(lambda: span_boundary.logits(MODEL, params, hidden, batch))()
   assert weights.tolist() == [[1, 0, 0], [0, 0, 0]] * 2
-
-
-def test_span_boundaries_need_spans():
-  weight = 'loss.sbo_weight=0.5'
-  assert load('configs/pretrain.py', weight, 'masking.policy=span').loss.sbo_weight == 0.5
-  with one_sentence('masks no spans; set masking.policy=span'):
-    load('configs/pretrain.py', weight)

@@ -108,19 +108,20 @@ def test_means_differences_and_p_are_scipys(tmp_path):
 
 
 def test_runs_of_one_seed_are_averaged_and_copies_count_once(tmp_path):
-  """A copy that other code has trained anew is none."""
-  folder = sweep(tmp_path / 'S', {beta(8): [2.0, 3.0]})
-  again = shutil.copytree(folder, tmp_path / 'T') / f'{beta(8)},seed=1'
-  facts = json.loads((again / 'run.json').read_text()) | {'commit': 'abcdef'}
-  (again / 'run.json').write_text(json.dumps(facts))
-  lines = (again / 'metrics.jsonl').read_text()
-  (again / 'metrics.jsonl').write_text(lines.replace('3.0', '3.5'))
-  found = report.read(folder, tmp_path / 'T')
-  row = found.panels[0].compared('mlm').loc[beta(8)]
-  assert (row.seeds, row['mean']) == (2, (2.0 + 3.25) / 2)
-  runs = found.results.runs.set_index('run')
-  assert sorted(runs.status) == ['copy', 'finished', 'finished', 'finished']
-  assert runs.remark[str(again)].startswith('of commit abcdef')
+  """A run with other numbers is no copy, also if it is of the same commit with other changes; one
+  that was copied before its end is."""
+  lines = {s: (s, 'eval', {'mlm': 5.0 - s}) for s in (1, 2)}
+  fields = beta(8), 'steps=2'
+  workdir(tmp_path / 'S' / 'a,seed=0', lines.values(), *fields, commit='abc+')
+  workdir(tmp_path / 'T' / 'a,seed=0', [lines[1]], *fields, commit='abc+')
+  workdir(tmp_path / 'U' / 'a,seed=0', lines.values(), *fields, commit='abc+')
+  workdir(
+    tmp_path / 'V' / 'a,seed=0', [lines[1], (2, 'eval', {'mlm': 3.5})], *fields, commit='abc+'
+  )
+  found = report.read(tmp_path)
+  row = found.panels[0].compared('mlm').loc['a']
+  assert (row.seeds, row['mean']) == (1, (3.0 + 3.5) / 2)
+  assert found.results.runs.status.tolist() == ['finished', 'copy', 'copy', 'finished']
 
 
 def test_what_never_leaves_a_guess_is_said_and_a_guess_does_not_beat_itself(tmp_path):

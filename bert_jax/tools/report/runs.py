@@ -75,6 +75,7 @@ def row_of(path: Path, run: Run | None, sweep: Sweep | None) -> dict[str, Any]:
       'commit': run.facts.commit,
       'recipe': recipe(run),
       'data': json.dumps(data, sort_keys=True),
+      'numbers': {(p.kind, p.step): p.values.get(run.judge) for p in run.evaluations},
     }
   if ended and ended.state == 'failed' and not lock.is_held(path):
     row |= {'status': 'failed', 'remark': ended.error}
@@ -120,10 +121,17 @@ def with_new_names(runs: pd.DataFrame, renamed: Mapping[str, str]) -> pd.DataFra
 
 
 def with_counted(runs: pd.DataFrame) -> pd.DataFrame:
-  """Marks copies, and which runs stand in means: unfinished ones only if no run of a task ended."""
+  """Marks copies, whose numbers are those of another run, and which runs stand in means: unfinished
+  ones only if no run of a task ended."""
   key = ['task', 'arm', 'recipe', 'seed', 'data', 'commit']
   furthest = runs.sort_values('step', ascending=False, kind='stable')
-  copies = furthest[furthest.duplicated(key) & furthest.recipe.notna()].index
+  copies = []
+  for _, alike in furthest.groupby(key):
+    others = []
+    for index, numbers in alike.numbers.items():
+      if any(numbers.items() <= other.items() for other in others):
+        copies.append(index)
+      others.append(numbers)
   runs.loc[copies, 'status'] = 'copy'
   runs.loc[copies, 'remark'] = 'of another run of its arm: counted once'
   ended = runs.status.isin(COUNTED)

@@ -25,17 +25,13 @@ def main(argv: Sequence[str] | None = None) -> None:
   add('--baseline', default='', metavar='ARM', help="to compare with, if not the sweep's")
   add('--out', default='', metavar='DIR', help='default: the folder report in the first folder')
   add('--title', default='', help='of the pages; default: the name of the first folder')
-  about = 'renames an arm, metric or sweep'
-  add('--label', action='append', default=[], metavar='OLD=NEW', help=about)
   add('--percent', action='store_true', help='show scores of up to 1 in percent')
   add('--svm', action='store_true', help='TF-IDF + linear SVM beside classifiers')
   args = parser.parse_args(argv)
   with command_line():
     jax.config.update('jax_platforms', 'cpu')  # a TPU is for the runs
     folders = [Path(folder) for folder in args.folder]
-    report = panels.read(
-      *folders, baseline=args.baseline, labels=args.label, percent=args.percent, svm=args.svm
-    )
+    report = panels.read(*folders, baseline=args.baseline, percent=args.percent, svm=args.svm)
     out = Path(args.out or next(x for x in folders if x.is_dir()) / 'report')
     arguments.check_writable(out)
     try:

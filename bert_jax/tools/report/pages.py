@@ -80,7 +80,7 @@ def sections(report: Report, drawn: bool = True) -> Iterator[Section]:
     yield Section('All tasks', panels.overview(report))
   for number, panel in enumerate(report.panels):
     pictures = list(pictures_of(panel, number)) if drawn else []
-    about = f'{panel.name(panel.metric)}{panel.apart}'
+    about = f'{panel.metric}{panel.apart}'
     table = panels.comparison(panel, panel.metric)
     yield Section(f'{panel.learned}: {about}', table, list(sentences.notes(panel)), pictures)
     for title, table in panels.more_tables(panel).items():
@@ -91,19 +91,20 @@ def sections(report: Report, drawn: bool = True) -> Iterator[Section]:
 def pictures_of(panel: Panel, number: int) -> Iterator[Picture]:
   import matplotlib
 
-  captions = {
-    'final': f'{sentences.strongest(panel)} Left: final values, a dot for each seed, the mean and '
-    'its interval over seeds; dotted: a guess. Right: the difference of each seed to the baseline.',
-    'curves': 'Means over seeds with their intervals. Hollow: all rows, where the curve is of a '
-    'part of them; dotted: a guess on the same rows.',
-    'scores': 'All scores: means over seeds with their intervals; dotted: a guess.',
-    'lengths': 'Means by the number of tokens of a text.',
-  }
+  final = (
+    f'{sentences.strongest(panel)} Left: final values, a dot for each seed, the mean and its '
+    'interval over seeds; dotted: a guess. Right: the difference of each seed to the baseline.'
+  )
+  along_steps = (
+    'Means over seeds with their intervals. Hollow: all rows, where the curve is of a part of '
+    'them; dotted: a guess on the same rows.'
+  )
   name = re.sub(r'\W+', '-', f'{number}-{panel.task}-{panel.metric}')
   with matplotlib.rc_context(figures.STYLE):
-    for kind, caption in captions.items():
-      if figure := figures.DRAWN[kind](panel):
-        yield Picture(f'{name}-{kind}', caption, figure)
+    yield Picture(f'{name}-final', final, figures.finals(panel))
+    curves = figures.curves(panel)
+    if curves:
+      yield Picture(f'{name}-curves', along_steps, curves)
 
 
 def write(report: Report, out: Path | str, title: str) -> list[str]:

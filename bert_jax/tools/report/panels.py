@@ -1,6 +1,5 @@
 """The tables of a report as texts, panel by panel."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -29,7 +28,6 @@ class Panel:
   factors: pd.DataFrame  # index arm: the fields in which arms differ, as texts
   metrics: list[str]  # the first one judges
   baseline: str  # an arm, or ''
-  names: Mapping[str, str]  # {metric: what it is called}
   percent: bool
 
   @property
@@ -48,20 +46,10 @@ class Panel:
   def compared(self, metric: str) -> pd.DataFrame:
     return compare(self.df, metric, self.baseline)
 
-  def name(self, metric: str) -> str:
-    return self.names.get(metric, metric)
-
   def number(self, value: float, metric: str, sign: str = '') -> str:
     """A value of a metric as a text."""
     digits = 2 if self.percent and SCORES.search(metric) else 4
     return f'{value:{sign}.{digits}f}' if value == value else '-'
-
-  def by_length(self) -> pd.DataFrame:
-    """The means of the judging metric: index arm, a column for each length of texts."""
-    df = self.df[(self.df.kind == 'length') & (self.df.metric == self.metric)]
-    df = df[df.run.isin(self.runs.run[self.runs.counts])]
-    lengths = sorted(df.length.unique(), key=lambda length: int(length.partition('-')[0]))
-    return df.pivot_table('value', 'arm', 'length').reindex(index=self.arms, columns=lengths)
 
 
 class Report(NamedTuple):
@@ -72,34 +60,19 @@ class Report(NamedTuple):
 def read(
   *folders: Path | str,
   baseline: str = '',
-  labels: Sequence[str] = (),
   percent: bool = False,
   svm: bool = False,
 ) -> Report:
-  """Reads the runs below some folders. baseline: the arm to compare with; '': each sweep's. labels:
-  ['OLD=NEW', ...], other names of arms, metrics and sweeps. percent: shows scores of up to 1 so.
-  svm: adds a linear SVM beside classifiers."""
-  names = {}
-  for label in labels:
-    old, _, new = label.rpartition('=')
-    if not (old and new):
-      raise InputError(f'--label {label!r} is not OLD=NEW; write the name, = and another name.')
-    names[old] = new
-  results = long_table.results(*folders, renamed=names)
+  """Reads the runs below some folders. baseline: the arm to compare with; '': each sweep's.
+  percent: shows scores of up to 1 so. svm: adds a linear SVM beside classifiers."""
+  results = long_table.results(*folders)
   df = linear.with_svms(results) if svm else results.values.copy()
   if not df.final.any():
     raise InputError('no run has been evaluated yet; wait for the first evaluation.')
-  sweeps = [Path(path).parent.name for path in results.runs.run]
-  for option, given, known in (
-    ('--label', names, [*results.runs.was, *df.metric.unique(), *sweeps]),
-    ('--baseline', [baseline] if baseline else [], [*results.runs.was, *df.arm.unique()]),
-  ):
-    for name in given:
-      if name not in known:
-        have = ', '.join(dict.fromkeys(known))
-        raise InputError(
-          f'{option}: nothing is called {name}; there are {have}{suggestion(name, known) or "."}'
-        )
+  arms = df.arm.unique()
+  if baseline and baseline not in arms:
+    hint = suggestion(baseline, arms) or '.'
+    raise InputError(f'no arm is called {baseline}; there are {", ".join(arms)}{hint}')
   if percent:
     for metric in filter(SCORES.search, df.metric.unique()):
       rows = df.metric == metric
@@ -108,13 +81,11 @@ def read(
   panels = []
   for task, under in df[df.final][['task', 'under']].drop_duplicates().itertuples(index=False):
     part = df[(df.task == task) & (df.under == under)]
-    panels.append(_panel(part, results, names.get(baseline, baseline), names, percent))
+    panels.append(_panel(part, results, baseline, percent))
   return Report(panels, results)
 
 
-def _panel(
-  df: pd.DataFrame, results: Results, baseline: str, names: Mapping[str, str], percent: bool
-) -> Panel:
+def _panel(df: pd.DataFrame, results: Results, baseline: str, percent: bool) -> Panel:
   task, under = df.task.iloc[0], df.under.iloc[0]
   of_task = results.runs[results.runs.task == task]
   runs, final = of_task[of_task.under == under], df[df.final]
@@ -138,7 +109,6 @@ def _panel(
     factors=by_arm.loc[:, by_arm.nunique(dropna=False) > 1],
     metrics=metrics,
     baseline=base,
-    names=names,
     percent=percent,
   )
 
@@ -211,7 +181,7 @@ def overview(report: Report) -> pd.DataFrame:
     cells = comparison(panel, panel.metric).set_index('arm')
     tested = ('p ' + cells['p, corrected']).where(cells.difference != 'baseline', 'baseline')
     column = cells['mean ± sd'] + ', n = ' + cells.seeds + ', ' + tested
-    columns[panel.name(panel.metric) + panel.apart] = column
+    columns[panel.metric + panel.apart] = column
   return pd.concat(columns, axis=1, sort=False).fillna('-').reset_index(names='arm')
 
 
@@ -220,7 +190,7 @@ def more_tables(panel: Panel) -> dict[str, pd.DataFrame]:
   tables, others = {}, {}
   for metric in panel.metrics[1:]:
     rows = panel.compared(metric).iterrows()
-    others[panel.name(metric)] = [spread(panel, metric, row) for _, row in rows]
+    others[metric] = [spread(panel, metric, row) for _, row in rows]
   if others:
     tables['other scores, mean ± sd'] = pd.DataFrame({'arm': panel.arms, **others})
   factors = crossed(panel.factors)

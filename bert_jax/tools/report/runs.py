@@ -4,7 +4,7 @@ import collections
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -27,10 +27,9 @@ COUNTED = 'finished', 'collapsed', 'no number'  # the status of runs that stand 
 SEED = re.compile(r',?seed=(\d+)$')  # how a sweep ends the name of a run's folder
 
 
-def runs_of(found: Sequence[Run], renamed: Mapping[str, str], remarks: list[str]) -> pd.DataFrame:
+def runs_of(found: Sequence[Run], remarks: list[str]) -> pd.DataFrame:
   """The table of runs, in the order of the folders and of a sweep's plan, also of runs that were
-  only planned. renamed: {an arm or a sweep: its new name}. What cannot be read is added to
-  `remarks`."""
+  only planned. What cannot be read is added to `remarks`."""
   rows, names = [], collections.Counter(path.name for path in {run.path.parent for run in found})
   for folder in dict.fromkeys(run.path.parent for run in found):
     here = {run.path.name: run for run in found if run.path.parent == folder}
@@ -39,7 +38,7 @@ def runs_of(found: Sequence[Run], renamed: Mapping[str, str], remarks: list[str]
     called = folder.name if names[folder.name] == 1 else str(folder)
     for name in dict.fromkeys([*(sweep.runs if sweep else ()), *here]):
       rows.append(row_of(folder / name, here.get(name), sweep) | {'sweep': called})
-  runs = with_new_names(pd.DataFrame(rows), renamed)
+  runs = pd.DataFrame(rows)
   runs['under'] = under_of(runs, found)
   # Runs without metrics stand beside the others of their arm.
   beside = runs.groupby(['sweep', 'arm'])[['task', 'under']].transform('first')
@@ -92,9 +91,6 @@ def status_of(run: Run) -> tuple[str, str]:
     return 'collapsed', 'one answer for every example'
   if run.final(run.judge) is None and any(run.judge in p.values for p in run.evaluations):
     return 'no number', f'its last {run.judge} is not finite'
-  before = [str(part['steps']) for part in run.facts.earlier if 'steps' in part]
-  if before:
-    return 'finished', f'had {", ".join(before)} steps at first, and learning rates for these'
   return 'finished', ''
 
 
@@ -107,17 +103,6 @@ def recipe(run: Run) -> str:
 def without_seed(text: str, run: Run) -> str:
   """A text, such as the path of init_from, with {seed} in place of the seed of a run."""
   return re.sub(rf'\bseed={run.fields.get("seed")}\b', 'seed={seed}', text)
-
-
-def with_new_names(runs: pd.DataFrame, renamed: Mapping[str, str]) -> pd.DataFrame:
-  """Renames arms and sweeps. `was`: the names of arms before; seeds of one may come together."""
-  runs['was'] = runs.arm
-  runs[['arm', 'sweep']] = runs[['arm', 'sweep']].replace(dict(renamed))
-  for _, same in runs.groupby(['sweep', 'arm']):
-    if same.was.nunique() > 1 and same.recipe.nunique() > 1:
-      was = ' and '.join(same.was.unique())
-      raise InputError(f'two arms are called {same.arm.iloc[0]}, {was}; give --label another name.')
-  return runs
 
 
 def with_counted(runs: pd.DataFrame) -> pd.DataFrame:

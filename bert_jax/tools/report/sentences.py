@@ -29,7 +29,7 @@ def notes(panel: Panel) -> Iterator[str]:
         yield f'Not beaten by {"; ".join(lost)}.'
     elif beyond.max() < HARDLY:
       best = panel.number(panel.compared(metric)['mean'][beyond.idxmax()], metric)
-      hardly.append(f'{panel.name(metric)}, {best} at best, where a guess has {guess}')
+      hardly.append(f'{metric}, {best} at best, where a guess has {guess}')
   if hardly:
     yield f'What hardly leaves a guess in any arm: {"; ".join(hardly)}.'
   for arm, same in panel.runs.groupby('arm', sort=False):

@@ -5,12 +5,12 @@
 | run, sweep, arm, seed, task | workdir; folder above; name in the sweep's plan; ..; objective |
 | under | what the value depends on besides the weights: rows, masks, vocabulary |
 | step, tokens, flops | how far the training was |
-| kind | train; eval: the same rows at each step; whole: all rows; probe: tools.probe; length |
+| kind | train; eval: the same rows at each step; whole: all rows; probe: tools.probe |
 | metric, value | NaN: it was not finite |
 | status | finished, collapsed or no number; in no mean: unfinished, copy, failed |
 | final | whether the value stands in the mean of its arm |
 | level, level_kind | what a guess scores on the rows of this very value; unigram, majority, .. |
-| examples, length | how many examples a score counts; kind length: the tokens of their texts |
+| examples | how many examples a score counts |
 | answers | of final values: the folder with the answers to the examples |
 """
 
@@ -30,8 +30,7 @@ from bert_jax.workdir import contents, records
 from bert_jax.workdir.recorded import Point, Run
 
 COLUMNS = ['run', 'sweep', 'arm', 'seed', 'task', 'under', 'status', 'step', 'tokens', 'flops']
-COLUMNS += ['kind', 'metric', 'value', 'final', 'level', 'level_kind', 'examples', 'length']
-COLUMNS += ['answers']
+COLUMNS += ['kind', 'metric', 'value', 'final', 'level', 'level_kind', 'examples', 'answers']
 NO_SCORES = 'constant', 'masked'  # values of an evaluation that are not scores
 
 
@@ -49,10 +48,10 @@ def long(*folders: Path | str) -> pd.DataFrame:
   return results(*folders).values
 
 
-def results(*folders: Path | str, renamed: Mapping[str, str] | None = None) -> Results:
-  """The Results of all runs below some folders. renamed: {an arm or a sweep: its new name}."""
+def results(*folders: Path | str) -> Results:
+  """The Results of all runs below some folders."""
   found, remarks = records.below(*folders)
-  runs = report_runs.runs_of(found, renamed or {}, remarks)
+  runs = report_runs.runs_of(found, remarks)
   return Results(_values(found, runs, remarks), runs, report_runs.factors(found), remarks)
 
 
@@ -63,7 +62,7 @@ def _values(found: Sequence[Run], runs: pd.DataFrame, remarks: list[str]) -> pd.
   for known in runs[runs.run.isin(by_path)].to_dict('records'):
     run = by_path[known['run']]
     about = {name: known[name] for name in COLUMNS[:7]}
-    for row in (*_of_points(run, probes.get(run.path, {})), *_by_length(run)):
+    for row in _of_points(run, probes.get(run.path, {})):
       rows.append(about | row | {'final': row['final'] and known['counts']})
   return pd.DataFrame(rows, columns=COLUMNS)
 
@@ -110,19 +109,9 @@ def examples(run: Run) -> collections.Counter[str]:
   return sizes
 
 
-def _by_length(run: Run) -> Iterator[dict[str, Any]]:
-  """The rows of the last evaluation's scores by the length of the texts."""
-  for tokens, (count, scores) in run.lengths.items():
-    for name, score in scores.items():
-      if score is not None:
-        row = {'kind': 'length', 'length': tokens, 'metric': name, 'value': score}
-        yield row | {'step': run.evaluations[-1].step, 'examples': count, 'final': False}
-
-
 def _probes(found: Sequence[Run], remarks: list[str]) -> dict[Path, dict[int, dict[str, float]]]:
-  """{workdir: {step: what tools.probe found}}. Runs that were probed on other data than most runs
-  beside them are left out, which is added to `remarks`."""
-  probes, data = {}, {}
+  """{workdir: {step: what tools.probe found}}. What is damaged is added to `remarks`."""
+  probes = {}
   for run in found:
     for step in {point.step for point in run.evaluations}:
       path = run.path / 'probe' / f'{step}.json'
@@ -132,13 +121,7 @@ def _probes(found: Sequence[Run], remarks: list[str]) -> dict[Path, dict[int, di
         except InputError as error:
           remarks.append(f'{error}: left out')
           continue
-        data[run.path] = content.get('settings', {}).get('data', 0)
         probes.setdefault(run.path, {})[step] = _of_probe(content)
-  for path in list(probes):
-    beside = collections.Counter(data[other] for other in data if other.parent == path.parent)
-    if data[path] != beside.most_common(1)[0][0]:
-      del probes[path]
-      remarks.append(f'{path} was probed on other data than most runs beside it: left out')
   return probes
 
 

@@ -24,7 +24,6 @@ from bert_jax import config as c
 from bert_jax import train
 from bert_jax.config import InputError
 from bert_jax.tasks import TASKS
-from bert_jax.timeline import Moment
 from bert_jax.tools.preflight.estimate import objective_of
 from bert_jax.tools.sweep import __main__ as sweep
 from bert_jax.tools.sweep import arms as sweep_arms
@@ -78,14 +77,11 @@ def test_a_sweep_is_every_combination_in_a_folder_of_its_own():
   assert (only.folder, only.arm) == ('seed=7', '')
 
 
-def test_fields_move_together_and_values_may_have_commas():
-  arms = sweep_arms.arms_of(PRETRAIN, ['a=1,2;b=3,4', "c=(1,2),'x,y;z',don't"])
-  expected = itertools.product((('1', '3'), ('2', '4')), ('(1,2)', 'x,y;z', "don't"))
+def test_fields_move_together():
+  arms = sweep_arms.arms_of(PRETRAIN, ['a=1,2;b=3,4', "c=,x/y,don't"])
+  expected = itertools.product((('1', '3'), ('2', '4')), ('', 'x/y', "don't"))
   assert [tuple(arm.values()) for arm in arms.values()] == [(a, b, x) for (a, b), x in expected]
   assert all(re.fullmatch(r'[\w.,=-]+', name) for name in arms)
-  long = [f'optimizer.a_field_with_a_long_name_{i}=1,2' for i in range(8)]
-  names = list(sweep_arms.arms_of(PRETRAIN, long))
-  assert len(set(names)) == 2**8 and max(map(len, names)) < 240
 
 
 def test_one_value_at_a_time_changes_around_fields():
@@ -121,7 +117,7 @@ def test_a_config_file_has_arms_of_its_own(tmp_path):
   assert list(arms) == ['low,steps=1', 'low,steps=2', 'high,steps=1', 'high,steps=2']
   run = sweep_arms.runs_of(str(path), arms, (0,))[-1]
   assert run.config.optimizer.lr_multipliers == (('a', 2.0),)
-  arms = sweep_arms.arms_of(str(path), [], only="'high', low")
+  arms = sweep_arms.arms_of(str(path), [], only='high,low')
   assert list(arms) == ['high', 'low']
   path.write_text('def sweep(arg):\n  return [1]\n')
   with pytest.raises(InputError, match=r'mine.py:1: sweep\(arg\) returns no'):
@@ -153,8 +149,6 @@ def test_runs_start_from_those_of_another_sweep(tmp_path, capsys):
 REFUSED = {  # {words of the command: what the sentence says}
   '--vary seed': "'seed' is not NAME=VALUE",
   '--vary a=1,2;b=3': 'as many values',
-  '--vary a=(1,2': 'not closed',
-  '--vary a=1)': 'not closed',
   '--vary data.train=x/y,x_y': 'two arms are called data.train=x_y',
   '--vary a=1;a=2': 'sets a twice',
   '--vary a=1 --vary b=2;a=3': 'a is set twice',
@@ -170,7 +164,6 @@ REFUSED = {  # {words of the command: what the sentence says}
   '--seeds 20261125': 'one seed is named by a comma',
   '--seeds 100 --vary batch_size=' + ','.join(map(str, range(200))): 'at most 10,000',
   '--from none': 'holds no sweep',
-  '--flops 1': 'does not pay for a step',
   '--jobs -1': 'not negative',
   '--arms x': 'there are none',
   f'--config {READY}:norm --around ': '--around varies a config without arms',
@@ -243,25 +236,6 @@ def test_arms_of_other_depths_have_as_many_parameters():
 # ---- The plan -----------------------------------------------------------------------------------
 
 
-def test_a_budget_makes_arms_comparable_and_is_rounded(tmp_path):
-  """To the nearest step, not to the one below."""
-  vary = '--seeds=1', '--vary=batch_size=16,32;data.seq_length=64,32'
-  runs, _ = planned(tmp_path, *vary, '--flops', '1e12')
-  flops = [plan.flops_of(x.config)(Moment(rows=x.config.batch_size)) for x in runs]
-  spent = [x * run.config.steps for x, run in zip(flops, runs)]
-  assert spent == pytest.approx([1e12, 1e12], rel=0.02)
-  for steps, expected in (12.4, 12), (12.6, 13), (1.0, 1):
-    assert plan.within_budget(runs[0].config, steps * flops[0] * 1.0001) == expected
-
-
-def test_the_flops_of_a_run_are_those_of_the_model_that_it_starts_from(tmp_path):
-  spec, size = 'configs/finetune.py:runlocal', '--config.model.hidden_size=64'
-  contents.claim(tmp_path / 'W', c.load(PRETRAIN, [size]))
-  configs = [c.load(spec, [x]) for x in (size, f'--config.init_from={tmp_path}/W')]
-  alone, started = (plan.flops_of(config)(Moment(rows=config.batch_size)) for config in configs)
-  assert alone == started
-
-
 def test_a_sweep_joins_the_earlier_one_in_its_folder(tmp_path):
   """Its arms are added to what has begun, and the baseline stays unless --baseline names another. A
   run keeps its config, but for its length and what a run fills in itself; and its config file."""
@@ -280,9 +254,8 @@ def test_a_sweep_joins_the_earlier_one_in_its_folder(tmp_path):
   assert one('--vary=batch_size=8,17', '--baseline=batch_size=8')[1]['baseline'] == 'batch_size=8'
   both = '--vary=batch_size=8', '--vary=optimizer.beta1=0.8,0.7'
   last = 'batch_size=8,optimizer.beta1=0.7'
-  for text in (last, f'"{last}"'):
-    runs, content = one(*both, '--baseline', text)
-    assert content['baseline'] == last == runs[0].arm and len(runs) == 2
+  runs, content = one(*both, '--baseline', last)
+  assert content['baseline'] == last == runs[0].arm and len(runs) == 2
   one('--vary=batch_size=16,8', fields=[*given, '--config.steps=7', '--config.log.every=3'])
   before = (tmp_path / 'sweep.json').read_bytes()
   for words, spec in (given[:1], PRETRAIN), (given, 'configs/causal_lm.py:runlocal'):

@@ -4,9 +4,8 @@
         --vary optimizer.learning_rate=1e-4,3e-4 [--jobs 2] [--config.NAME=VALUE ...]
 
 Several --vary give all combinations; --vary 'a=1,2;b=3,4' moves fields together, --vary
-:size=tiny,mini an argument of the config file. A value with a comma is quoted: --vary
-"masking.policy=token,'token,phrase@500'". {seed} in a value stands for the seed. Arms that are no
-combinations are the function sweep(arg) of a config file.
+:size=tiny,mini an argument of the config file. {seed} in a value stands for the seed. Arms that are
+no combinations, or have values with commas, are the function sweep(arg) of a config file.
 
 Every run has its folder below --workdir; logs/ there has its output and how it ended (jobs.py). A
 run that fails does not stop the rest. With --jobs the last digits depend on each one's cores.
@@ -22,7 +21,7 @@ import jax
 
 from bert_jax import files
 from bert_jax.command_line import aligned, command_line, command_parser
-from bert_jax.errors import InputError, log
+from bert_jax.errors import InputError
 from bert_jax.files import Path
 from bert_jax.tools import report
 from bert_jax.tools.sweep import arms as sweep_arms
@@ -42,13 +41,12 @@ def planned(args: argparse.Namespace, overrides: Sequence[str]) -> list[PlannedR
     overrides=overrides,
   )
   if args.baseline:
-    whole = f'"{sweep_arms.unquoted(args.baseline)}"'  # its commas, too
-    (first,) = sweep_arms.named(arms, whole, '--baseline')
-    arms = {first: arms[first]} | arms
+    sweep_arms.check_known(args.baseline, arms, '--baseline')
+    arms = {args.baseline: arms[args.baseline]} | arms
   runs = sweep_arms.runs_of(args.config, arms, sweep_arms.seeds_of(args.seeds), overrides)
   if args.before:
     plan.check_sources(runs, args.print)
-  return plan.with_budget(runs, args.flops) if args.flops else runs
+  return runs
 
 
 def write(root: Path, content: dict[str, Any]) -> None:
@@ -65,15 +63,13 @@ def command_of(run: PlannedRun, root: Path) -> str:
 
 def show(runs: Sequence[PlannedRun], root: Path) -> None:
   """Prints the runs and how far each has come."""
-  faults, rows = [], [('run', 'steps', 'state')]
+  rows = [('run', 'steps', 'state')]
   for run in runs:
     saved = max(records.read(root / run.folder).checkpoints, default=0)
-    state = jobs.state_of(root, run, faults) or ('begun' if saved else '-')
+    state = jobs.state_of(root, run) or ('begun' if saved else '-')
     steps = run.config.steps or f'{run.config.epochs:g} epochs'
     rows.append((run.folder, f'{saved} of {steps}', state))
   print('\n'.join(aligned(rows)))
-  for fault in faults:
-    log.warning('%s', fault)
   print(f'{len(runs)} runs, the baseline is {runs[0].arm or "the config"}')
 
 
@@ -107,7 +103,6 @@ def parser() -> argparse.ArgumentParser:
   add('--around', metavar='NAME=V;NAME=V', help=about)
   add('--arms', default='', metavar='ARM,ARM', help='of the config file or of --from: only these')
   add('--from', dest='before', default='', metavar='DIR', help='start from the runs of this sweep')
-  add('--flops', type=float, default=0, help='train each run for so many operations')
   add('--jobs', type=int, default=1, help='runs at once; 0: one on each core; on a TPU 1')
   add('--dry-run', action='store_true', help='show the runs, their steps and states')
   add('--print', action='store_true', help='print a command for each run, for a scheduler')
@@ -118,8 +113,8 @@ def main(argv: Sequence[str] | None = None) -> None:
   args, overrides = parser().parse_known_args(argv)
   with command_line():
     jax.config.update('jax_platforms', 'cpu')  # a TPU is for the runs
-    if min(args.jobs, args.flops) < 0:
-      raise InputError('--jobs and --flops are not negative.')
+    if args.jobs < 0:
+      raise InputError('--jobs is not negative.')
     runs = planned(args, overrides)
     root = Path(args.workdir).expanduser()
     with contextlib.nullcontext() if args.dry_run else lock.held(root):

@@ -4,9 +4,7 @@ An arm is {NAME: text}: the fields (or, as :NAME, the arguments of the config fi
 Its name begins the folders of its runs: NAME,seed=0. The first arm is the baseline.
 """
 
-import hashlib
 import itertools
-import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -18,7 +16,6 @@ from bert_jax.errors import InputError, quoted, suggestion
 from bert_jax.workdir import records
 
 Arm = dict[str, str]
-LONGEST = 200  # bytes in the name of an arm; file systems take 255
 MOST_RUNS = 10_000  # of a sweep
 
 
@@ -30,42 +27,16 @@ class PlannedRun(NamedTuple):
   config: ConfigDict  # of these
 
 
-def parts_of(text: str, separator: str) -> list[str]:
-  """Splits a text outside brackets and quotations: 'a,(b,c),"d,e"' -> ['a', '(b,c)', '"d,e"']."""
-  parts, depth, quotation = [''], 0, ''
-  for letter in text:
-    if quotation:
-      quotation = '' if letter == quotation else quotation
-    elif letter in '"\'' and not parts[-1][-1:].isalnum():
-      quotation = letter
-    elif letter in '([{':
-      depth += 1
-    elif letter in ')]}':
-      depth -= 1
-    if letter == separator and not (depth or quotation):
-      parts.append('')
-    else:
-      parts[-1] += letter
-  if depth or quotation:
-    raise InputError(f'{quoted(text)} has a bracket or a quotation that is not closed; close it.')
-  return parts
-
-
-def unquoted(text: str) -> str:
-  """The text of a value, without the quotation marks around it."""
-  return text[1:-1] if re.fullmatch(r'(["\']).*\1', text) else text
-
-
 def axis_of(text: str, option: str = '--vary') -> list[Arm]:
   """Parses fields that move together: 'a=1,2;b=3,4' -> [{'a': '1', 'b': '3'}, {'a': '2', ...}]."""
   columns = {}
-  for part in parts_of(text, ';'):
+  for part in text.split(';'):
     name, equals, values = part.strip().partition('=')
     if not (equals and name):
       raise InputError(f'{option} {quoted(text)} is not NAME=VALUE,... (;NAME=VALUE,...)')
     if name in columns:
       raise InputError(f'{option} {quoted(text)} sets {name} twice; give it once.')
-    columns[name] = [unquoted(value) for value in parts_of(values, ',')]
+    columns[name] = values.split(',')
   if len({len(values) for values in columns.values()}) > 1:
     raise InputError(f'{option} {quoted(text)}: give each field as many values.')
   return [dict(zip(columns, values)) for values in zip(*columns.values())]
@@ -76,15 +47,6 @@ def name_of(arm: Arm) -> str:
   shown = ((name.strip(':'), value.strip('/')[-80:]) for name, value in arm.items())
   text = ','.join(f'{name}={value or "none"}' for name, value in shown)
   return re.sub(r'[^\w.,=+@{}-]', '_', text)
-
-
-def joined(*names: str) -> str:
-  """The name of an arm of several parts, shortened so that a folder's name can hold it."""
-  name = ','.join(filter(None, names))
-  if len(name.encode()) <= LONGEST:
-    return name
-  kept = name.encode()[:LONGEST].decode(errors='ignore')
-  return f'{kept}+{hashlib.sha256(name.encode()).hexdigest()[:8]}'
 
 
 def arms_of_file(spec: str) -> dict[str, Arm]:
@@ -113,15 +75,11 @@ def arms_before(root: str) -> dict[str, Arm]:
   }
 
 
-def named(arms: Mapping[str, Arm], names: str, option: str) -> list[str]:
-  """The names of arms in 'a,"b=1,c=2"', the value of an option; InputError for one that is none."""
-  out = [unquoted(part.strip()) for part in parts_of(names, ',')] if names else []
-  for name in out:
-    if name not in arms:
-      there = ', '.join(f'"{arm}"' if ',' in arm else arm for arm in arms) or 'none'
-      hint = suggestion(name, arms) or '.'
-      raise InputError(f'{option} {quoted(name)} is no arm; there are {there}{hint}')
-  return out
+def check_known(name: str, arms: Mapping[str, Arm], option: str) -> None:
+  """InputError if an option names an arm that there is not."""
+  if name not in arms:
+    known, hint = ', '.join(arms) or 'none', suggestion(name, arms) or '.'
+    raise InputError(f'{option} {quoted(name)} is no arm; there are {known}{hint}')
 
 
 def arms_of(
@@ -139,14 +97,16 @@ def arms_of(
   if before and listed:
     raise InputError(f'{spec} has arms of its own, and --from has others; use a file without arms.')
   listed = arms_before(before) if before else listed
-  listed = {name: listed[name] for name in named(listed, only, '--arms') or listed}
+  if only:
+    for name in only.split(','):
+      check_known(name, listed, '--arms')
+    listed = {name: listed[name] for name in only.split(',')}
   if around is not None:
     if listed:
       raise InputError(
         '--around varies a config without arms; --vary combines with those of a file.'
       )
     return arms_around(spec, axes, around, overrides)
-  check_number(math.prod(map(len, axes)) * max(1, len(listed)), 'arms')
   names = [name for axis in axes for name in axis[0]]
   names += dict.fromkeys(name for arm in listed.values() for name in arm)
   for name in names:
@@ -156,7 +116,7 @@ def arms_of(
   for name, arm in (listed or {'': {}}).items():
     for changes in itertools.product(*axes):
       added = {field: value for change in changes for field, value in change.items()}
-      full = joined(name, name_of(added))
+      full = ','.join(filter(None, (name, name_of(added))))
       if full in out:
         raise InputError(f'two arms are called {full}; leave one out, or write it otherwise.')
       out[full] = arm | added
@@ -175,11 +135,11 @@ def arms_around(
   gives = {name for arm in (base, *changes) for name in arm} | set(config_lib.names_of(overrides))
   if 'epochs' in gives and 'min_steps' not in gives:
     base = {'min_steps': '0', **base}  # epochs that an arm gives are exact: so are the others'
-  out, configs = {joined(name_of(bases[0])) or 'baseline': base}, []
+  out, configs = {name_of(bases[0]) or 'baseline': base}, []
   for change in ({}, *changes):
     file, fields = arguments_of(spec, base | change, '0')
     config = config_lib.load(file, [*overrides, *fields])
-    name = joined(name_of(change))
+    name = name_of(change)
     if configs and config != configs[0]:
       if name in out:
         raise InputError(f'two arms are called {name}; leave one out.')

@@ -35,10 +35,9 @@ from bert_jax.workdir.records import LOGS
 STATES = {0: 'done', 3: 'stopped', 130: 'stopped', -signal.SIGTERM: 'stopped'}
 
 
-def state_of(root: Path, run: PlannedRun, faults: list[str] | None = None) -> str:
-  """How a run has ended: done, failed, stopped; '' if not run, or run with another config. Faults
-  of the record of its end are added to `faults`."""
-  ended = records.read_outcome(root, run.folder, faults)
+def state_of(root: Path, run: PlannedRun) -> str:
+  """How a run has ended: done, failed, stopped; '' if not run, or run with another config."""
+  ended = records.read_outcome(root, run.folder)
   is_same = ended.config == fingerprint(run.config) and files.exists(root / run.folder)
   return ended.state if is_same else ''
 
@@ -89,10 +88,7 @@ class Crew:
 
   def __init__(self, runs: Sequence[PlannedRun], root: Path, count: int):
     self.root, self.count = root, count
-    faults: list[str] = []
-    self.states = {run.folder: state_of(root, run, faults) for run in runs}
-    for fault in faults:
-      log.warning('%s', fault)
+    self.states = {run.folder: state_of(root, run) for run in runs}
     self.waiting = [run for run in runs if self.states[run.folder] != 'done']
     self.processes, self.over, self.free = set(), threading.Event(), queue.SimpleQueue()
     for number in range(count):

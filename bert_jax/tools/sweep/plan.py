@@ -1,10 +1,7 @@
 """What a sweep checks before its first run begins, and what sweep.json says of its runs."""
 
-import bisect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
-
-from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
 from bert_jax import files
@@ -13,46 +10,9 @@ from bert_jax.files import Path
 from bert_jax.run import initialization
 from bert_jax.tasks import TASKS
 from bert_jax.text import files as text_files
-from bert_jax.timeline import Moment
 from bert_jax.tokenizers import run_tokenizer
 from bert_jax.tools.sweep.arms import PlannedRun
 from bert_jax.workdir import contents, records, saved_steps
-
-MOST_STEPS = 2**40
-
-
-def with_budget(runs: Sequence[PlannedRun], flops: float) -> list[PlannedRun]:
-  """The runs with as many steps as a budget of operations pays for."""
-  steps = {run.arm: within_budget(run.config, flops) for run in reversed(runs)}
-  out = []
-  for run in runs:
-    fields = [*run.fields, f'--config.steps={steps[run.arm]}', '--config.epochs=0.0']
-    out.append(run._replace(fields=fields, config=config_lib.load(run.spec, fields)))
-  return out
-
-
-def within_budget(config: ConfigDict, flops: float) -> int:
-  """The number of steps for a budget of operations, to the nearest step."""
-  of_step = flops_of(config)
-
-  def cost(steps: int) -> float:
-    return config_lib.timeline_of(config, steps).flops_before(steps, of_step)
-
-  steps = bisect.bisect_right(range(1, MOST_STEPS), flops, key=cost)
-  before = cost(steps) if steps else 0
-  exact = steps + (flops - before) / (cost(steps + 1) - before)
-  if exact < 1:
-    raise InputError(f'the budget does not pay for a step ({exact:.2g}); give more.')
-  return round(exact)
-
-
-def flops_of(config: ConfigDict) -> Callable[[Moment], float]:
-  """Makes a function of a Moment: the FLOPs of a training step, with the sizes of init_from."""
-  from bert_jax.tools.preflight.estimate import objective_of
-
-  config = initialization.adopt_model(config, initialization.start_of(config, ''))
-  objective, rows = objective_of(config), config.batch_size
-  return lambda moment: 3 * objective.flops(rows, moment) * moment.rows / rows
 
 
 def check_sources(runs: Sequence[PlannedRun], only_printed: bool) -> None:

@@ -2,7 +2,6 @@
 
 import argparse
 import math
-import os
 import re
 from collections.abc import Callable
 from typing import Any
@@ -18,20 +17,17 @@ def add_text(add: Callable[..., Any]) -> None:
   what = 'file, glob, folder, tfds:NAME[:SPLIT] or hf:NAME; may be repeated; '
   what += '{language}: each of --languages'
   add('--input', action='append', required=True, metavar='[LANGUAGE=]SPEC', help=what)
-  add('--languages', default='', help='a,b,c, or a file with one a line')
+  add('--languages', default='', help='a,b,c')
   add('--format', default='auto', help='auto, sentences, lines, paragraphs, jsonl, wiki, wikitext')
   add('--text-field', default='text', help='of a record (JSONL, Parquet, TFDS, hf:)')
-  add('--text-encoding', default='', help='of files that are not UTF-8; default: as letters tell')
+  add('--text-encoding', default='', help='of files that are not UTF-8; default: UTF-8')
   add('--split', default='train', help='of a set, tfds: or hf:')
   add('--skip-damaged', action='store_true', help='leave out records without a text; count them')
 
 
 def specs(args: argparse.Namespace) -> list[tuple[str, str]]:
   """The inputs, [(language or '', spec), ...], from --input and --languages."""
-  languages = args.languages
-  if files.exists(languages) and Path(languages).is_file():
-    languages = Path(languages).read_text()
-  names = re.findall(r'[^,\s]+', languages)
+  names = re.findall(r'[^,\s]+', args.languages)
   if names and not any('{language}' in spec for spec in args.input):
     raise InputError('--languages fills in {language}, which no --input has; write it there')
   return [part for spec in args.input for part in files.parts(spec, names)]
@@ -40,7 +36,8 @@ def specs(args: argparse.Namespace) -> list[tuple[str, str]]:
 def check_bounds(args: argparse.Namespace, **bounds: tuple[float, float]) -> None:
   """InputError unless the values of options are within (least, most)."""
   for name, (low, high) in bounds.items():
-    if not low <= (value := getattr(args, name)) <= high:
+    value = getattr(args, name)
+    if not low <= value <= high:
       use = f'{low:g} or more' if high == math.inf else f'{low:g} to {high:g}'
       raise InputError(f'--{name.replace("_", "-")} is {value}; use {use}')
 
@@ -52,5 +49,3 @@ def check_writable(out: Path, option: str = '--out') -> None:
   nearest = next(path for path in (out, *out.absolute().parents) if path.exists())
   if not nearest.is_dir():
     raise InputError(f'{nearest} is a file; give {option} a folder')
-  if not os.access(nearest, os.W_OK):
-    raise InputError(f'{nearest} cannot be written to; choose another {option}')

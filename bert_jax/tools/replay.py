@@ -34,8 +34,6 @@ from bert_jax.text.values import json_value
 from bert_jax.timeline import Timeline
 from bert_jax.workdir import checkpoint, contents
 
-TEXTS, LETTERS = 3, 200  # of a batch: so many rows are shown, and so much of each
-
 
 def replay(path: Path | str, at: int = 0) -> dict[str, Any]:
   """The facts of step `at` of a workdir's run, or of the step in its file nonfinite-STEP.json."""
@@ -100,17 +98,11 @@ def _facts(inputs: Inputs, program: Any, state: step.State) -> dict[str, Any]:
   norms = {name: number(x) for name, x in out.pop('module_norms').items()}
   out.pop('seen')
   look = traced_in(config.model.dtype, first_not_finite)
-  texts = []
-  if 'input_ids' in batch:
-    rows = np.asarray(batch['input_ids'])[:TEXTS]
-    texts = [inputs.tokenizer.decode(row.reshape(-1).tolist())[:LETTERS] for row in rows]
   return {
     'step': before + 1,
     'rows': inputs.batches.row_numbers(before),
-    'texts': texts,
     **{name: number(x) for name, x in metrics.values(metrics.add({}, out), {}).items()},
     'module_norms': norms,
-    'gradients_not_finite': [name for name, x in norms.items() if isinstance(x, str)],
     'first_not_finite': look(objective, state, batch, constants, inputs.timeline),
   }
 

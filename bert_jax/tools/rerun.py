@@ -13,13 +13,13 @@ import json
 import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from bert_jax import config as config_lib
 from bert_jax import files, hosts, train
 from bert_jax.command_line import command_line, command_parser
-from bert_jax.errors import InputError, listed, log
+from bert_jax.errors import InputError, log
 from bert_jax.files import Path
 from bert_jax.run import speed
 from bert_jax.run.inputs import Inputs, read_inputs
@@ -48,8 +48,6 @@ def rerun(
   others = differences(run, inputs)
   for other in others:
     log.warning('not the same: %s', other)
-  if not others:
-    log.info('code, packages, machine, data and vocabulary are as in %s', workdir)
   if dry_run:
     return {'not_the_same': others}
   train.train_on(inputs, started)
@@ -60,16 +58,16 @@ def differences(run: Run, inputs: Inputs) -> list[str]:
   """Sentences on how a repetition differs from the run (in code: in bert_jax/ and configs/)."""
   was, here = run.facts.made_by, contents.made_by(inputs.mesh)
   if not was:
-    return [
-      'there is no run.json that can be read, so nothing is known of the code, the devices and the '
-      'data'
-    ]
+    return ['there is no run.json that can be read']
   packages = here.pop('packages')
   out = []
   for name, value in here.items():
     if was.get(name) != value:
       out.append(f'{name}: {was.get(name)} -> {value}')
-  out += _changed_packages(run, packages)
+  packages_then = run.facts.made_by.get('packages', packages)
+  for name, version in packages.items():
+    if packages_then.get(name) != version:
+      out.append(f'{name} {packages_then.get(name)} -> {version}')
   changes = run.path / contents.CHANGES
   if _executed(files.read_text(changes)) != _executed(provenance.code_changes()):
     out.append(f'the changed code ({changes})')
@@ -81,14 +79,6 @@ def differences(run: Run, inputs: Inputs) -> list[str]:
       out.append(f'the data of {split}: fingerprint {before} -> {source.fingerprint}')
   if run.newest.get('vocabulary', inputs.tokenizer.fingerprint) != inputs.tokenizer.fingerprint:
     out.append('the vocabulary')
-  for facts in run.facts.earlier:
-    names = listed([name for name in facts if name != 'commands'])
-    out.append(f'in its first {facts["commands"]} commands the run had other {names}')
-  for name in ('init_from', 'resume_from'):
-    if run.fields[name]:
-      out.append(
-        f'{name}={run.fields[name]} is taken as it is now; what it was then is not recorded'
-      )
   return out
 
 
@@ -96,26 +86,6 @@ def _executed(patch: str) -> list[str]:
   """The parts of a patch that change what a run executes."""
   parts = re.findall(r'^diff --git .*?(?=^diff --git |\Z)', patch, re.MULTILINE | re.DOTALL)
   return [part for part in parts if re.match(r'diff --git "?a/(bert_jax|configs)/', part)]
-
-
-def _changed_packages(run: Run, here: Mapping[str, str]) -> list[str]:
-  """Sentences on changed packages: the ones here, on which numbers depend, each; then the rest."""
-  then = run.facts.made_by.get('packages', here)
-  out = [f'{name} {then.get(name)} -> {x}' for name, x in here.items() if then.get(name) != x]
-  was = _versions(files.read_text(run.path / contents.PACKAGES))
-  now = _versions(provenance.installed())
-  if was:
-    names = sorted({name for name, _ in was.items() ^ now.items()} - here.keys())
-    shown = [f'{name} {was.get(name, "none")} -> {now.get(name, "none")}' for name in names]
-    if shown:
-      out.append(f'other packages: {listed(shown)}')
-  return out
-
-
-def _versions(text: str) -> dict[str, str]:
-  """{package: version} of lines NAME==VERSION."""
-  pairs = [line.partition('==') for line in text.lower().split()]
-  return {name: version for name, _, version in pairs}
 
 
 def lines(run: Run) -> dict[tuple[int, str], dict[str, float | None]]:

@@ -117,8 +117,9 @@ def with_counted(runs: pd.DataFrame) -> pd.DataFrame:
       if any(numbers.items() <= other.items() for other in others):
         copies.append(index)
       others.append(numbers)
-  runs.loc[copies, 'status'] = 'copy'
-  runs.loc[copies, 'remark'] = 'of another run of its arm: counted once'
+  is_copy = runs.index.isin(copies)
+  runs.loc[is_copy, 'status'] = 'copy'
+  runs.loc[is_copy, 'remark'] = 'of another run of its arm: counted once'
   ended = runs.status.isin(COUNTED)
   none_ended = ~ended.groupby(runs.task).transform('any').fillna(True).astype(bool)
   runs['counts'] = ended | (none_ended & (runs.status == 'unfinished'))

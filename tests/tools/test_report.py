@@ -397,19 +397,6 @@ def test_what_was_evaluated_otherwise_stands_apart(tmp_path):
   assert len(report.read(tmp_path / 'U').panels) == 1  # cut otherwise, the same examples
 
 
-def test_probes_are_rows_of_the_long_table(tmp_path):
-  folder = sweep(tmp_path / 'S', {beta(8): [2.0, 3.0, 4.0]})
-  for seed in range(3):
-    (folder / f'{beta(8)},seed={seed}' / 'probe').mkdir()
-    probe = {'losses': {'all': {'loss': 5 + seed}}, 'layers': {'accuracy': [0.2, 0.9, 0.8]}}
-    probe['pairs'] = {'accuracy': 0.3, 'pairs': 180, 'ties': 45}
-    (folder / f'{beta(8)},seed={seed}' / 'probe' / '2.json').write_text(json.dumps(probe))
-  df = report.long(folder)
-  final = df[df.final & (df.kind == 'probe')].pivot_table('value', 'metric', 'seed')
-  expected = {'probe_pairs_accuracy': 0.3, 'probe_pairs_ties': 0.25, 'probe_tags_accuracy': 0.9}
-  assert final[0].to_dict() == {'probe_loss': 5, **expected} and list(final) == [0, 1, 2]
-
-
 def test_every_row_says_how_far_the_training_was(tmp_path):
   """Evaluations between two lines of training lie between them in tokens."""
   lines = [(s, 'train', {'seen_tokens': 100.0 * s, 'mlm': 4.0}) for s in (100, 200)]

@@ -5,7 +5,7 @@
 | run, sweep, arm, seed, task | workdir; folder above; name in the sweep's plan; ..; objective |
 | under | what the value depends on besides the weights: rows, masks, vocabulary |
 | step, tokens, flops | how far the training was |
-| kind | train; eval: the same rows at each step; whole: all rows; probe: tools.probe |
+| kind | train; eval: the same rows at each step; whole: all rows |
 | metric, value | NaN: it was not finite |
 | status | finished, collapsed or no number; in no mean: unfinished, copy, failed |
 | final | whether the value stands in the mean of its arm |
@@ -15,14 +15,12 @@
 """
 
 import collections
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from bert_jax import files
-from bert_jax.errors import InputError
 from bert_jax.files import Path
 from bert_jax.metrics import Level, own_levels
 from bert_jax.tools.report import runs as report_runs
@@ -52,27 +50,28 @@ def results(*folders: Path | str) -> Results:
   """The Results of all runs below some folders."""
   found, remarks = records.below(*folders)
   runs = report_runs.runs_of(found, remarks)
-  return Results(_values(found, runs, remarks), runs, report_runs.factors(found), remarks)
+  return Results(_values(found, runs), runs, report_runs.factors(found), remarks)
 
 
-def _values(found: Sequence[Run], runs: pd.DataFrame, remarks: list[str]) -> pd.DataFrame:
+def _values(found: Sequence[Run], runs: pd.DataFrame) -> pd.DataFrame:
   """The rows of the long table."""
   by_path, rows = {str(run.path): run for run in found}, []
-  probes = _probes(found, remarks)
   for known in runs[runs.run.isin(by_path)].to_dict('records'):
     run = by_path[known['run']]
     about = {name: known[name] for name in COLUMNS[:7]}
-    for row in _of_points(run, probes.get(run.path, {})):
+    for row in _of_points(run):
       rows.append(about | row | {'final': row['final'] and known['counts']})
   return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _of_points(run: Run, probes: Mapping[int, Mapping[str, float]]) -> Iterator[dict[str, Any]]:
+def _of_points(run: Run) -> Iterator[dict[str, Any]]:
   """The rows of the evaluations and of the lines of training of a run."""
   seen = {0: 0.0}
   for point in run.training:
     seen[point.step] = point.values.get('seen_tokens') or np.nan
-  counted, sizes = run.counted(), examples(run)
+  counted, sizes = run.counted(), collections.Counter()
+  for count, scores in run.lengths.values():
+    sizes.update(dict.fromkeys(scores, count))
   evaluated = contents.evaluated_on(run.fields.get('data.train', ''), run.fields['data.eval'])
   for point in run.points:
     at: dict[str, Any] = {'step': point.step, 'final': point is counted}
@@ -88,9 +87,6 @@ def _of_points(run: Run, probes: Mapping[int, Mapping[str, float]]) -> Iterator[
         row = {'kind': point.kind, 'metric': name, 'value': np.nan if value is None else value}
         row |= {'level': level.value, 'level_kind': level.kind, 'examples': sizes[name]}
         yield at | row
-    if point.kind != 'train':
-      for name, value in probes.get(point.step, {}).items():
-        yield at | {'kind': 'probe', 'metric': name, 'value': value, 'examples': 0}
 
 
 def _levels(run: Run, point: Point) -> dict[str, Level]:
@@ -99,40 +95,3 @@ def _levels(run: Run, point: Point) -> dict[str, Level]:
   read = run.fields.get('eval.batches', 0) * run.fields.get('batch_size', 0)
   is_part = point.kind == 'eval' and 0 < read < split.rows
   return {**(split.part if is_part else split.baselines), **own_levels(point.values)}
-
-
-def examples(run: Run) -> collections.Counter[str]:
-  """{score: how many examples it counts}, as far as recorded; a loss counts none."""
-  sizes = collections.Counter()
-  for count, scores in run.lengths.values():
-    sizes.update(dict.fromkeys(scores, count))
-  return sizes
-
-
-def _probes(found: Sequence[Run], remarks: list[str]) -> dict[Path, dict[int, dict[str, float]]]:
-  """{workdir: {step: what tools.probe found}}. What is damaged is added to `remarks`."""
-  probes = {}
-  for run in found:
-    for step in {point.step for point in run.evaluations}:
-      path = run.path / 'probe' / f'{step}.json'
-      if files.exists(path):
-        try:
-          content = contents.read_sealed(path)
-        except InputError as error:
-          remarks.append(f'{error}: left out')
-          continue
-        probes.setdefault(run.path, {})[step] = _of_probe(content)
-  return probes
-
-
-def _of_probe(content: Mapping[str, Any]) -> dict[str, float]:
-  """The scores in a file of tools.probe, as far as it has them."""
-  pairs = content.get('pairs', {})
-  out = {
-    'probe_loss': content.get('losses', {}).get('all', {}).get('loss'),
-    'probe_pairs_accuracy': pairs.get('accuracy'),
-    'probe_tags_accuracy': max(content.get('layers', {}).get('accuracy', []), default=None),
-  }
-  if 'ties' in pairs:  # they count as wrong
-    out['probe_pairs_ties'] = pairs['ties'] / max(1, pairs['pairs'])
-  return {name: value for name, value in out.items() if value is not None}

@@ -143,8 +143,6 @@ def test_a_long_text_keeps_what_is_near_its_spans(tmp_path, letters):
   source = rows(letters, path, 'task.max_length=17')
   shown = letters.decode(source[0]['input_ids'][:17])
   assert shown == 'b b ann c c c c c c she c c eve d d', 'nothing between is lost'
-  source = rows(letters, path, 'task.max_length=8')
-  assert letters.decode(source[0]['input_ids'][:8]) == 'ann c c she c eve', 'with a gap'
   pieces = np.array(letters.pieces)[source[0]['input_ids']]
   assert list(pieces[source[0]['spans'][0, :, 0]]) == ['she', 'ann', 'eve']
 

@@ -89,13 +89,7 @@ def test_corpora_side_by_side_and_text_by_language_are_mixtures_too(corpora):
   assert often['bw'] == pytest.approx(3 * often['fw'])
 
 
-def test_the_second_phase_continues_weights_and_schedule(corpora, tmp_path):
-  first = config_lib.load('configs/pretrain.py:phase=128')
-  second = config_lib.load('configs/pretrain.py:phase=512')
-  assert (first.steps, second.steps) == (900_000, 1_000_000)
-  assert round(first.steps * first.optimizer.horizon) == second.steps
-  assert second.optimizer.horizon == 1
-  assert (first.data.seq_length, second.data.seq_length) == (128, 512)
+def test_the_second_phase_continues(corpora, tmp_path):
   longer = 'data.seq_length=64 masking.max_predictions_per_seq=10 steps=14 eval.every=0'
   begun(small_pretrain(corpora / 'both', *fields(MIXED)), tmp_path / 'one', 12)
   own = fields(MIXED, longer, f'resume_from={tmp_path}/one')

@@ -30,56 +30,34 @@ def test_a_table_is_tiled_or_interpolated():
   np.testing.assert_allclose(models.extended(table, 3, 'interpolate'), table, atol=1e-6)
 
 
-def written(workdir, pretrained, config, given):
-  """A workdir of this config, and its Inputs; the weights are those of the pre-trained run."""
-  inputs = read_inputs(config, workdir, given)
-  contents.claim(workdir, inputs.config, inputs.asked)
-  inputs.tokenizer.save(workdir)
-  shutil.copytree(pretrained[0] / 'checkpoints', workdir / 'checkpoints')
-  return inputs
+@pytest.fixture(params=['tile', 'interpolate'])
+def longer(request, labelled, pretrained):  # noqa: F811
+  """The config of a run that begins with the pre-trained one and has longer positions."""
+  sizes = 'model.max_position_embeddings=96 data.seq_length=96'
+  begins = f'init_from={pretrained[0]} model.extend_positions={request.param}'
+  return small_finetune(labelled, *fields(sizes, begins))
 
 
-@pytest.fixture
-def begun(labelled, pretrained):  # noqa: F811
-  """begun(*fields, init=W): a config of fine-tuning that begins with the pre-trained run."""
-  given = lambda init, *more: fields(f'init_from={init}', *more)
-  return lambda *more, init=pretrained[0]: small_finetune(labelled, *given(init, *more))
-
-
-LONGER = 'model.max_position_embeddings=96 data.seq_length=96'
-
-
-def test_a_run_with_longer_positions_goes_on(pretrained, begun, tmp_path):
+def test_a_run_with_longer_positions_goes_on(pretrained, longer, tmp_path):
   """With the same command: its own table is as long as it is to be."""
-  config = begun(LONGER, 'model.extend_positions=tile')
   given = ('model.extend_positions', 'model.max_position_embeddings')
-  inputs = written(tmp_path / 'run', pretrained, config, given)
-  again = read_inputs(config, tmp_path / 'run', given)
+  inputs = read_inputs(longer, tmp_path / 'run', given)
+  contents.claim(tmp_path / 'run', inputs.config, inputs.asked)
+  inputs.tokenizer.save(tmp_path / 'run')
+  shutil.copytree(pretrained[0] / 'checkpoints', tmp_path / 'run' / 'checkpoints')
+  again = read_inputs(longer, tmp_path / 'run', given)
   assert again.in_workdir and again.config == inputs.config
   assert again.config.model.max_position_embeddings == 96
 
 
-@pytest.mark.parametrize('how', ['tile', 'interpolate'])
-def test_a_run_begins_with_longer_positions(how, pretrained, begun, tmp_path):
-  config = begun(LONGER, f'model.extend_positions={how}')
-  weights = read_weights(config, tmp_path / 'run')[1]
-  of = lambda params: params['encoder']['embeddings']['position_embeddings']['embedding']
-  before = np.asarray(of(pretrained[1].params))
+def test_a_run_begins_with_longer_positions(pretrained, longer, tmp_path):
+  def table_of(params):
+    return np.asarray(params['encoder']['embeddings']['position_embeddings']['embedding'])
+
+  before = table_of(pretrained[1].params)
   assert len(before) == 64
-  np.testing.assert_array_equal(of(weights), models.extended(before, 96, how))
-
-
-# ---- global tokens -------------------------------------------------------------------------------
-
-
-def test_a_window_with_global_tokens_is_put_on_any_weights(pretrained, begun, tmp_path):
-  """A run that starts from such a run reads as it did."""
-  config = begun('model.attention_window=4 model.global_tokens=1')
-  given = 'model.attention_window', 'model.global_tokens'
-  written(tmp_path / 'run', pretrained, config, given)
-  config = begun(init=tmp_path / 'run')
-  model = read_inputs(config, tmp_path / 'next').config.model
-  assert (model.attention_window, model.global_tokens) == (4, 1)
+  found = table_of(read_weights(longer, tmp_path / 'run')[1])
+  np.testing.assert_array_equal(found, models.extended(before, 96, longer.model.extend_positions))
 
 
 # ---- windows together ----------------------------------------------------------------------------

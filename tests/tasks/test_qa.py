@@ -192,19 +192,6 @@ def test_predictions_are_stretches_of_the_text(tmp_path, letters, task):
       assert answer['prediction'] == ''
 
 
-def test_a_text_that_comes_often_has_its_best_place_and_leaves_room(tmp_path, letters):
-  context = 'Rome Rome Rome Rome he met in'
-  file = p.squad(tmp_path / 'a.json', p.asked('he?'), context=context)
-  source = windows(file, letters, 'qa.max_answer_length=1')
-  outputs, begin = random_outputs(source), source.plans[0][2]
-  for name in ('start_logits', 'end_logits'):
-    outputs[name][0, begin : begin + 7] = [6, 8, 7, 9, 3, 5, 4]
-  (answer,) = source.answers(outputs)
-  best = answer['nbest'][0]
-  assert [entry['text'] for entry in answer['nbest']] == ['Rome', 'met', 'in', 'he']
-  assert (best['start'], best['start_logit'], best['end_logit']) == (15, 9, 9)
-
-
 def test_the_threshold_decides_between_an_answer_and_none(tmp_path, letters):
   file = p.squad(tmp_path / 'a.json', *p.RECORDS, p.NONE)
   source = windows(file, letters, task='squad2')

@@ -39,34 +39,19 @@ def writer(kind, **changes):
   return trained.Trained(config, tokenizer, params, 1)
 
 
-@pytest.fixture(scope='module')
-def folders(tmp_path_factory):
-  """{kind: a folder of such a model}"""
-  folder = tmp_path_factory.mktemp('models')
-  kinds = {kind: writer(kind) for kind in WRITERS} | {'masked': made('masked-lm')}
-  for kind, model in kinds.items():
-    convert.export_run(folder / kind, model, {})
-  return {kind: folder / kind for kind in kinds}
-
-
-def asked(monkeypatch, folder, lines, task, *arguments):
-  """Runs predict's command for a task on these lines."""
-  monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(lines.encode())))
-  __main__.main(['--model', str(folder), '--no-cache', '--task', task, *arguments])
-
-
-LONG = ' '.join(['river'] * LENGTH)
-
-
-def test_a_prompt_that_is_too_long_is_told_beside_the_others(folders, monkeypatch, capsys):
+@pytest.mark.parametrize('others, code', [(1, 0), (0, 1)])
+def test_a_prompt_that_is_too_long_is_told_beside_the_others(
+  others, code, tmp_path, monkeypatch, capsys
+):
   """And where none has an answer, the status says so."""
-  for lines, code in (f'{LONG}\nthe river\n', None), (f'{LONG}\n', 1):
-    with pytest.raises(SystemExit) if code else contextlib.nullcontext() as stopped:
-      asked(monkeypatch, folders['causal'], lines, 'generate', '--max-tokens', '2')
-    assert not code or stopped.value.code == code
-    said = capsys.readouterr()
-    assert 'tokens long, and this model reads' in said.out.splitlines()[0]
-    assert 'the prompt is' in said.err and len(said.out.splitlines()) == lines.count('\n')
+  convert.export_run(tmp_path / 'W', writer('causal'), {})
+  prompts = [' '.join(['river'] * LENGTH)] + ['the river'] * others
+  monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO('\n'.join(prompts).encode())))
+  command = f'--model {tmp_path}/W --no-cache --task generate --max-tokens 2'
+  with pytest.raises(SystemExit, match='1') if code else contextlib.nullcontext():
+    __main__.main(command.split())
+  said = capsys.readouterr().out.splitlines()
+  assert len(said) == len(prompts) and 'tokens long' in said[0]
 
 
 @pytest.mark.parametrize('kind, ask', [('masked', 'generate'), ('translation', 'translate')])

@@ -365,13 +365,13 @@ def test_a_failed_first_try_leaves_no_vocabulary_behind(small, vocab, tmp_path):
   for name, size in (('one', 270), ('two', 280)):
     train_byte_level({'': lines}, vocab_size=size, sampling=1.0)[0].save(tmp_path / name)
   (tmp_path / 'cut.txt.gz').write_bytes(gzip.compress(small.read_bytes())[:-200])
-  pairs = (vocab, tmp_path / 'one'), (tmp_path / 'one', vocab), (tmp_path / 'one', tmp_path / 'two')
-  for number, (failed, used) in enumerate(pairs):
+  for failed in (vocab, tmp_path / 'one'):
+    begun, alone = tmp_path / f'{failed.name} D', tmp_path / f'{failed.name} E'
     with pytest.raises(InputError, match='broken or truncated'):
-      make(tmp_path / f'D{number}', failed, ('', tmp_path / 'cut.txt.gz'))
-    make(tmp_path / f'D{number}', used, ('', small))
-    make(tmp_path / f'E{number}', used, ('', small))
-    assert content(tmp_path / f'D{number}') == content(tmp_path / f'E{number}')
+      make(begun, failed, ('', tmp_path / 'cut.txt.gz'))
+    for out in begun, alone:
+      make(out, tmp_path / 'two', ('', small))
+    assert content(begun) == content(alone)
 
 
 def test_a_full_disk_says_so_and_loses_no_shard(big, vocab, tmp_path):

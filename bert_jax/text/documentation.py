@@ -93,23 +93,15 @@ def labelled() -> tuple[dict[str, Any], ...]:
   Package names and their import aliases become '_', so that the answer does not stand in the
   question. A text that stands in several modules is one example, with all of them named. Texts
   under MIN_WORDS words and labels with fewer than MIN_EXAMPLES texts are left out."""
-  examples, short, duplicates = {}, 0, 0
+  examples = {}
   for package, module, text in docstrings():
     text = _NAME.sub('_', text)
-    if len(text.split()) < MIN_WORDS:
-      short += 1
-    elif text in examples:
-      duplicates += 1
+    if text in examples:
       examples[text]['modules'].append(module)
-    else:
+    elif len(text.split()) >= MIN_WORDS:
       examples[text] = {'text': text, 'label': package, 'modules': [module]}
   sizes = Counter(example['label'] for example in examples.values())
-  rare = {label: size for label, size in sizes.items() if size < MIN_EXAMPLES}
-  kept = tuple(example for example in examples.values() if example['label'] not in rare)
-  words = f'{short:,} under {MIN_WORDS} words, {duplicates:,} duplicates'
-  labels = f'labels under {MIN_EXAMPLES}: {rare or "none"}'
-  log.info('docs: %s labelled texts; left out %s, and %s', f'{len(kept):,}', words, labels)
-  return kept
+  return tuple(x for x in examples.values() if sizes[x['label']] >= MIN_EXAMPLES)
 
 
 def sentences(text: str) -> list[str]:

@@ -64,8 +64,7 @@ def load(path: str | Path, *, do_lower_case: bool | None = True) -> Tokenizer:
   Files beside it that ask for what no tokenizer here does are an error."""
   path = Path(path)
   if not path.is_file():
-    fault = 'is a folder' if path.is_dir() else 'does not exist'
-    raise InputError(f'{path} {fault}; give a vocab.txt, tokenizer.json or *.model file')
+    raise InputError(f'{path} is no file; give a vocab.txt, tokenizer.json or *.model file')
   if path.name == 'vocab.txt' and path.with_name('tokenizer.json').is_file():
     path = path.with_name('tokenizer.json')
   if path.suffix != '.model':
@@ -186,8 +185,6 @@ def _read_pair(vocabulary: Path, merges: Path) -> Tokenizer:
   for line in re.split('\r\n?|\n', merges.read_bytes().decode('utf-8')):
     if line and not line.startswith('#version'):
       pairs.append(line.split(' '))
-      if len(pairs[-1]) != 2:
-        raise InputError(f'{merges} has a line that is no pair, {quoted(line)}; is it whole?')
   if BLANK not in ids:
     raise InputError(
       f'{vocabulary} is no vocabulary of bytes; let transformers save its tokenizer.json beside it.'

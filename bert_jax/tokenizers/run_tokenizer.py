@@ -28,12 +28,6 @@ def load_or_train(
     named = tokenizers.load(settings.path, do_lower_case=settings.do_lower_case)
   if folder:
     tokenizer = tokenizers.load_folder(folder)
-    if tokenizer.splitting and tokenizer.do_lower_case != settings.do_lower_case:
-      log.warning(
-        'text is %slower-cased, as the vocabulary of %s asks, not as tokenizer.do_lower_case',
-        '' if tokenizer.do_lower_case else 'not ',
-        folder,
-      )
     if named and named.fingerprint != tokenizer.fingerprint:
       raise InputError(f'tokenizer.path is not the vocabulary of {folder}; leave it empty.')
     check_fits(tokenizer, config.model, folder)

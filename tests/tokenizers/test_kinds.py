@@ -495,7 +495,7 @@ MERGES = '#version: 0.2\na b c\n'
     ({'spm.model': dict(pad_id=3, treat_whitespace_as_suffix=True)}, 'the blank behind its words'),
     ({'spm.model': dict(pad_id=3, pad_piece='[PAD]', control_symbols=['[MASK]'],
       add_dummy_prefix=False)}, 'gives other ids for .* than SentencePiece'),
-    ({'vocab.json': {'a': 0, 'Ġ': 1}, 'merges.txt': MERGES}, 'merges.txt has a line that is no p'),
+    ({'vocab.json': {'a': 0, 'Ġ': 1}, 'merges.txt': MERGES}, 'not built as a voc'),
     ({'vocab.json': {'a': 0, 'b</w>': 1}, 'merges.txt': 'a b\n'}, 'is no vocabulary of bytes'),
     ({}, 'holds no vocabulary'),
   ],

@@ -167,8 +167,8 @@ def test_hugging_faces_class_gives_the_same_ids(tmp_path, lower, strip):
     ('vocab.txt', '\n'.join([*RESERVED[:4], 'a']), r'has no \[MASK\]'),
     ('vocab.txt', '\n'.join([*RESERVED, 'a', '', 'b']), 'line 7 has nothing'),
     ('vocab.txt', '\n'.join([*RESERVED, 'a', 'b', 'a']), "line 8 has 'a', as line 6 does"),
-    ('vocab.txt', None, 'does not exist'),
-    ('.', None, 'is a folder'),
+    ('vocab.txt', None, 'is no file'),
+    ('.', None, 'is no file'),
     ('spm.model', b'not a model at all', 'not a SentencePiece model'),
   ],
 )

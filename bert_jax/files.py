@@ -5,7 +5,6 @@ import fcntl
 import hashlib
 import itertools
 import json
-import math
 import os
 import pathlib
 import re
@@ -20,8 +19,6 @@ import numpy as np
 
 from bert_jax.buckets import Bucket, Path
 
-UNPACKED = 100  # times that an index may be larger than its file; most are 4 to 10
-SMALL = 1 << 28  # bytes that it may have even so: counts of many pieces are mostly zeros
 SCRATCH = re.compile(r'\..+\.[0-9a-f]{32}\.tmp')  # names of the files that write_whole begins with
 # What numpy raises for a damaged .npy or .npz; RuntimeError: it seems encrypted, or compressed
 # unusually; TokenError, SyntaxError: a header is cut off.
@@ -126,23 +123,10 @@ def write_sealed(path: Path | str, content: Mapping[str, Any], indent: int = 2) 
 
 
 def read_npz(source: Path | BinaryIO) -> dict[str, np.ndarray]:
-  """The arrays of an .npz file, or an error of UNREADABLE. Before anything is expanded, arrays must
-  have the bytes of their shapes, at most UNPACKED times the file's together, or SMALL."""
+  """The arrays of an .npz file, or an error of UNREADABLE."""
   opened = source.open('rb') if isinstance(source, pathlib.PurePath) else source
-  with opened as file, zipfile.ZipFile(file) as archive:
-    size, whole = file.seek(0, 2), sum(info.file_size for info in archive.infolist())
-    if whole > max(UNPACKED * size, SMALL):
-      raise ValueError(f'its {size:,} bytes would unpack to {whole:,}')
-    for info in archive.infolist():
-      with archive.open(info) as part:
-        if (version := np.lib.format.read_magic(part)) != (1, 0):
-          raise ValueError(f'{info.filename} is of version {version}')
-        shape, _, dtype = np.lib.format.read_array_header_1_0(part)
-        if math.prod(shape) * dtype.itemsize != info.file_size - part.tell():
-          raise ValueError(f'{info.filename} has not the bytes of its shape {shape}')
-    file.seek(0)
-    with np.load(file) as arrays:
-      return {name: arrays[name] for name in arrays.files}
+  with opened as file, np.load(file) as arrays:
+    return {name: arrays[name] for name in arrays.files}
 
 
 def set_aside(path: Path) -> str:

@@ -89,8 +89,6 @@ def finetune(
   needs_rows = 'docs' not in task.split(',') and 'data.train' not in fields
   if train is None and needs_rows:  # as pandas returns in place
     raise InputError("train is None; give rows or a path, or task='docs', the embedded task.")
-  if model and 'init_from' in fields:
-    raise InputError('model and init_from are both given; leave out one.')
   spec = f'configs/finetune.py:task={task}'
   if model in config_lib.SIZES:
     spec += f',size={model}'

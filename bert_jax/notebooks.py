@@ -133,10 +133,3 @@ def curves_of(training: Sequence[Point], judge: str, baselines: Mapping[str, Lev
     return [judge]
   losses = [name for name, level in baselines.items() if level.kind in LOSSES and name in logged]
   return [losses[0] if losses else 'loss', judge]
-
-
-def without_jag(points: Sequence[Point]) -> Sequence[Point]:
-  """Training points without a last one that is the mean of much fewer steps, a jag in a curve."""
-  before, last, end = [0, 0, 0, *(point.step for point in points)][-3:]
-  is_jag = len(points) > 2 and 2 * (end - last) < last - before
-  return points[:-1] if is_jag else points

@@ -147,15 +147,11 @@ def check_fits(mesh: Mapping[str, int], config: ConfigDict, family: Any) -> None
   """InputError unless the batch divides over the mesh, {axis: size}, and the heads over its tensor
   axis."""
   shards, tensor = mesh['data'] * mesh['fsdp'], mesh['tensor']
-  accumulation, chunks = config.optimizer.accumulation, family.microbatches(config)
-  parts = accumulation * chunks
-  rows = config.batch_size // parts
-  if rows % shards:
-    low = rows // shards * shards
-    fit = ' or '.join(str(n * parts) for n in (low, low + shards) if n)
-    fewer = [n for n in range(1, accumulation) if config.batch_size % (n * chunks * shards) == 0]
-    if fewer:
-      fit += f' or optimizer.accumulation={fewer[-1]}'
+  parts = config.optimizer.accumulation * family.microbatches(config)
+  if config.batch_size // parts % shards:
+    step = parts * shards
+    low = config.batch_size // step * step
+    fit = f'{low} or {low + step}' if low else f'{step}'
     over = f'{shards} data shards'
     if parts > 1:
       over += f' in {parts} microbatches'
@@ -183,14 +179,9 @@ def spec_of(
   """The PartitionSpec of one array, by the first rule that matches its path `name`."""
   if not shape:
     return P()
-  pattern, spec = next(rule for rule in rules if re.search(rule[0], name))
+  spec = next(spec for pattern, spec in rules if re.search(pattern, name))
   if spec == AUTO:
     return _auto(shape, mesh.shape['fsdp'])
-  if len(spec) > len(shape):
-    raise InputError(
-      f'sharding rule {pattern!r} names {len(spec)} dimensions but {name} has shape {shape}; mend '
-      'the rule in sharding.py.'
-    )
   spec = P(*(None,) * (len(shape) - len(spec)), *spec)
   for size, axes in zip(shape, spec):
     parts = math.prod(mesh.shape[axis] for axis in _named(axes))
@@ -260,16 +251,15 @@ def compiler_options(mesh: Mesh) -> dict[str, Any]:
   return TPU_OPTIONS if mesh.devices.flat[0].platform == 'tpu' else {}
 
 
-def describe(params: Any, mesh: Mesh, table: bool) -> str:
-  """How many parameters there are, and bytes on each device; after a table of all, if wanted."""
-  rows, count, total, split = [], 0, 0, 0
-  for path, x in tree_leaves_with_path(params):
+def describe(params: Any, mesh: Mesh) -> str:
+  """How many parameters there are, and their bytes on each device."""
+  arrays, count, size, split = 0, 0, 0, 0
+  for x in jax.tree.leaves(params):
     part = x.sharding.shard_shape(x.shape)
-    size, shape = math.prod(part) * x.dtype.itemsize, 'x'.join(map(str, x.shape))
-    rows.append(f'{path_name(path):64} {shape:>12} {size:>14,}  {x.sharding.spec}')
-    count, total, split = count + x.size, total + size, split + (part != tuple(x.shape))
+    arrays += 1
+    count += x.size
+    size += math.prod(part) * x.dtype.itemsize
+    split += part != tuple(x.shape)
   devices = f'each of {mesh.size} devices' if mesh.size > 1 else 'the device'
-  line = f'{count:,} parameters in {len(rows)} arrays: {total:,} bytes on {devices}'
-  line += f', {split} arrays are split' if split else ''
-  head = f'{"parameter":64} {"shape":>12} {"bytes a device":>14}  spec'
-  return '\n'.join([head, *rows, line] if table else [line])
+  line = f'{count:,} parameters in {arrays} arrays: {size:,} bytes on {devices}'
+  return f'{line}, {split} arrays are split' if split else line

@@ -1,6 +1,5 @@
 """Input of every kind of fault ends in one sentence, at once, and none in a traceback."""
 
-import io
 import json
 import struct
 import time
@@ -8,7 +7,6 @@ import timeit
 import zipfile
 from collections import Counter
 
-import numpy as np
 import pytest
 from bundles import rebuilt, table, zipped
 from refusal import refusal
@@ -16,7 +14,6 @@ from refusal import refusal
 from bert_jax import config as c
 from bert_jax.convert import config_json, torch_pickle
 from bert_jax.convert.families import record
-from bert_jax.corpus import store
 from bert_jax.tasks.classification import reading as classification
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.tagging import conll
@@ -132,14 +129,6 @@ def test_a_pickle_cannot_ask_for_memory_by_a_number(tmp_path):
   for lie in (b'r' + struct.pack('<I', 2**31), b'\x95' + struct.pack('<Q', 2**40)):
     why = refused(torch_pickle.read, zipped(tmp_path / 'a.bin', b'\x80\x04}' + lie + b'.'))
     assert ' of 2147483648 in ' in why or '1099511627776' in why
-
-
-def test_an_index_of_arrays_cannot_claim_gigabytes(tmp_path):
-  file, header = io.BytesIO(), {'descr': '<i4', 'fortran_order': False, 'shape': (2**34,)}
-  np.lib.format.write_array_header_1_0(file, header)
-  with zipfile.ZipFile(tmp_path / store.FACTS, 'w') as archive:
-    archive.writestr('sentences.npy', file.getvalue() + bytes(8))
-  assert 'has not the bytes of its shape' in refused(store.read_facts, tmp_path)
 
 
 # ---- time that grows with the square -------------------------------------------------------------

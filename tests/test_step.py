@@ -518,9 +518,8 @@ def test_rules_are_of_the_whole_name_of_a_part_and_of_trailing_axes():
 
 def test_a_rule_that_does_not_fit_is_a_sentence():
   rule = ((r'x$', jax.sharding.PartitionSpec('tensor', None)),)
-  for shape in (7, 7), (8,):
-    with refused('encoder/x'):
-      spec('encoder/x', shape, shaped(tensor=4), rule)
+  with refused('encoder/x'):
+    spec('encoder/x', (7, 7), shaped(tensor=4), rule)
 
 
 @pytest.mark.parametrize(
@@ -529,7 +528,7 @@ def test_a_rule_that_does_not_fit_is_a_sentence():
     ((250, 1), dict(data=8), 'use batch_size=248 or 256'),
     # The rows of a microbatch are what is split.
     ((32, 4), dict(data=8), ''),
-    ((24, 4), dict(data=8), 'use batch_size=32 or optimizer.accumulation=3'),
+    ((24, 4), dict(data=8), 'use batch_size=32'),
     ((36, 4), dict(data=4, fsdp=2), 'use batch_size=32 or 64'),
     ((128, 1), dict(tensor=5), 'num_attention_heads 12'),
     ((128, 1), dict(tensor=3), ''),

@@ -1,8 +1,7 @@
 """Prints every field that a config may have, or the fields of one config after its checks.
 
 python -m bert_jax.config | less
-python -m bert_jax.config --find rate
-python -m bert_jax.config configs/pretrain.py:size=tiny --config.seed=1 [--find rate] [--tpus 16]
+python -m bert_jax.config configs/pretrain.py:size=tiny --config.seed=1 [--tpus 16]
 
 Values that differ from the objective's default are marked; values that change by step are listed.
 """
@@ -10,13 +9,13 @@ Values that differ from the objective's default are marked; values that change b
 import argparse
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 from ml_collections import ConfigDict
 
 from bert_jax import sharding
 from bert_jax.command_line import command_line, command_parser
-from bert_jax.config import ALL, SHARED, defaults, flatten, load, timeline_of
+from bert_jax.config import SHARED, defaults, flatten, load, timeline_of
 from bert_jax.errors import InputError
 from bert_jax.field import Field
 from bert_jax.tasks import TASKS
@@ -24,39 +23,19 @@ from bert_jax.tasks import TASKS
 COLUMNS = 100
 
 
-def table(words: str = '') -> str:
-  """All fields as text, or those with all the words in name, choices or meaning; InputError if
-  none. A field that several objectives have alike stands once, below their names."""
-  out = [_entry(name, field) for name, field in _with_words(words, SHARED).items()]
+def table() -> str:
+  """All fields as text. One that several objectives have alike stands once, below their names."""
+  out = [_entry(name, field) for name, field in SHARED.items()]
   objectives: dict[str, list[str]] = {}  # {entry of a field: the objectives that have it}
   for task in TASKS.values():
-    for name, field in _with_words(words, task.fields).items():
+    for name, field in task.fields.items():
       objectives.setdefault(_entry(name, field), []).append(task.name)
   entries: dict[str, list[str]] = {}  # {title: entries below it}
   for entry, names in objectives.items():
     entries.setdefault(f'-- objective={" | ".join(names)}', []).append(entry)
   for title, below in entries.items():
     out += [_filled(title, 4), *below]
-  if not out:
-    raise _none_found(words)
   return '\n'.join(out)
-
-
-def _with_words(words: str, fields: Mapping[str, Field]) -> dict[str, Field]:
-  """The fields that have all the words in name, choices or meaning."""
-  out = {}
-  for name, field in fields.items():
-    choices = field.allowed if isinstance(field.allowed, tuple) else ()
-    text = ' '.join((name, *choices, field.meaning)).lower()
-    if all(word in text for word in words.lower().split()):
-      out[name] = field
-  return out
-
-
-def _none_found(words: str) -> InputError:
-  return InputError(
-    f'no field has {words!r} in its name, choices or meaning; without --find all are shown.'
-  )
 
 
 def _entry(name: str, field: Field) -> str:
@@ -70,16 +49,13 @@ def _entry(name: str, field: Field) -> str:
   return _filled('  '.join(facts), 8) + '\n' + _filled('    ' + field.meaning, 4)
 
 
-def lines(config: ConfigDict, tpus: int = 0, words: str = '') -> Iterator[str]:
-  """`name=value  # not DEFAULT` for each field that has the words, see table; then the values that
-  change during the run, and how it divides over so many TPUs."""
-  usual, values = flatten(defaults(config.objective)), flatten(config)
-  found = _with_words(words, {name: ALL[name] for name in values})
-  if not found:
-    raise _none_found(words)
-  for name in found:
-    line = f'{name}={values[name]!r}'
-    if values[name] != usual[name] and name != 'objective':
+def lines(config: ConfigDict, tpus: int = 0) -> Iterator[str]:
+  """`name=value  # not DEFAULT` for each field; then the values that change during the run, and how
+  it divides over so many TPUs."""
+  usual = flatten(defaults(config.objective))
+  for name, value in flatten(config).items():
+    line = f'{name}={value!r}'
+    if value != usual[name] and name != 'objective':
       line += f'  # not {usual[name]!r}'
     yield _filled(line, 4)
   if config.steps:
@@ -89,16 +65,6 @@ def lines(config: ConfigDict, tpus: int = 0, words: str = '') -> Iterator[str]:
     mesh = sharding.check_tpus(tpus, config, TASKS[config.objective])
     rows = config.batch_size // (mesh['data'] * mesh['fsdp'])
     yield f'# divides over {tpus} TPUs: mesh {mesh}, {rows} rows of a batch on each data shard'
-
-
-def shown(args: argparse.Namespace, overrides: Sequence[str]) -> str:
-  """What the command prints: a config, which is checked, or the table of fields."""
-  if args.config:
-    config = load(args.config, overrides)
-    return '\n'.join(lines(config, _number(args.tpus) if args.tpus else 0, args.find))
-  if args.tpus:
-    raise InputError('--tpus is about a config; name one.')
-  return table(args.find)
 
 
 def _number(tpus: str) -> int:
@@ -120,7 +86,6 @@ def main() -> None:
   parser = command_parser('config', __doc__, description=__doc__, formatter_class=raw)
   add = parser.add_argument
   add('--config', default='', metavar='FILE[:ARGS]', help='may stand alone first')
-  add('--find', default='', metavar='WORDS', help='only fields that are about them')
   add(
     '--tpus',
     default='',
@@ -133,7 +98,11 @@ def main() -> None:
     words = ['--config', *words]
   args, overrides = parser.parse_known_args(words)
   with command_line():
-    print(shown(args, overrides))
+    if args.config:
+      config = load(args.config, overrides)
+      print('\n'.join(lines(config, _number(args.tpus) if args.tpus else 0)))
+    else:
+      print(table())
 
 
 if __name__ == '__main__':

@@ -59,16 +59,7 @@ def step_count(config: ConfigDict, rows: float) -> int:
   0: there are no rows to count epochs by."""
   if config.steps or not rows:
     return config.steps
-  return max(_steps_of_epochs(config, rows), config.min_steps)
-
-
-def is_lengthened(config: ConfigDict, rows: float) -> bool:
-  """Whether min_steps makes a run on so many training rows longer than its epochs."""
-  return rows > 0 and not config.steps and config.min_steps > _steps_of_epochs(config, rows)
-
-
-def _steps_of_epochs(config, rows):
-  return math.ceil(config.epochs * rows / config.batch_size)
+  return max(math.ceil(config.epochs * rows / config.batch_size), config.min_steps)
 
 
 def timeline_of(config: ConfigDict, steps: int = 0) -> Timeline:

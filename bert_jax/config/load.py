@@ -120,14 +120,6 @@ def override(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
         raise InputError(f'--config.{name} wants a value: --config.{name}=...')
     set_field(config, name, _parsed(f'config.{name}', text, ALL[name].type, ALL[name].allowed))
     given.add(name)
-  if 'objective' in given and config.objective in TASKS:
-    lacks = fields(config.objective).keys() - known.keys()
-    if lacks:
-      raise InputError(
-        f'objective {config.objective} has fields that this config lacks ({min(lacks)}); choose it '
-        'in a config file that knows it, such as configs/pretrain.py:objective=electra (in a sweep '
-        '--vary :objective=mlm_nsp,electra).'
-      )
   if 'epochs' in given and 'min_steps' not in given:
     config.min_steps = 0
   for length, other in (('steps', 'epochs'), ('epochs', 'steps')):
@@ -152,7 +144,7 @@ def _meant(name: str, config: ConfigDict) -> str:
     if last in re.findall(r'\w+', elsewhere):
       return f'; did you mean {field!r}?'
   near = suggestion(last, [x for x in known if x.split('.')[-1] == last]) or suggestion(name, known)
-  return near or '; python -m bert_jax.config lists all, --find WORD some.'
+  return near or '; python -m bert_jax.config lists all.'
 
 
 def names_of(overrides: Sequence[str]) -> tuple[str, ...]:

@@ -71,7 +71,6 @@ FIELDS = {
   'log.tensorboard': Field(True, 'write TensorBoard event files too'),
   'log.wandb': Field('off', 'write to Weights & Biases too; offline: to WORKDIR/wandb',
     allowed=('off', 'online', 'offline')),
-  'log.parameters': Field(False, 'a line for each parameter before the first step'),
 }) | {
   'spikes.window': Field(0, 'a loss is compared with those of so many steps before it; 0: no step '
     'is', allowed='[0, inf)'),

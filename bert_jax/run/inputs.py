@@ -173,17 +173,11 @@ def _check_best_metric(config, objective, sources):
 
 def _tell_of_length(inputs):
   """Says what is unusual in how long a run is, and in what it has."""
-  config, steps, rows = inputs.config, inputs.steps, len(inputs.sources['train'])
+  config, steps = inputs.config, inputs.steps
   if inputs.eval_batches is None:
     log.warning('nothing is evaluated: data.eval is empty')
   if not (TASKS[config.objective].reads_corpus or inputs.start.folder):
     log.info('init_from is empty: the model begins with random weights')
-  if config_lib.is_lengthened(config, rows):
-    epochs = steps * config.batch_size / rows
-    log.info(
-      f'the training data fill only {rows} rows: min_steps={steps} makes {epochs:.3g} epochs in '
-      f'place of {config.epochs:g} (min_steps=0: just these)'
-    )
 
 
 # ---- a run that goes on --------------------------------------------------------------------------

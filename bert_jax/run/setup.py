@@ -126,7 +126,7 @@ def compiled(inputs: Inputs, program: step.Program, weights: Any) -> tuple[Any, 
   # The state is dispatched here, and computed while the steps are compiled.
   state = None if inputs.start.continues else new_state(inputs, program, weights)
   train_step, *eval_step = aside(lambda x: x.compile(), lowered)
-  log.info('%s', sharding.describe(program.state.params, inputs.mesh, config.log.parameters))
+  log.info('%s', sharding.describe(program.state.params, inputs.mesh))
   seconds = time.perf_counter() - begun
   log.info(
     f'mesh {dict(inputs.mesh.shape)}; step compiled in {seconds:.1f} s: {memory(train_step)}, '

@@ -89,6 +89,18 @@ def _with_rows(computed, batch, carry, axes):
   return jax.lax.cond(jax.lax.pmax(jnp.any(batch['segment_ids'] > 0), axes), computed, nothing)
 
 
+def _pieces(params, mesh):
+  """The axis of each parameter that is split over mesh.fsdp, or -1."""
+
+  def axis(x):
+    for i, names in enumerate(x.spec):
+      if 'fsdp' in (names or ()):
+        return i
+    return -1
+
+  return jax.tree.map(axis, sharding.tree_shardings(params, mesh))
+
+
 def over_devices(
   grad_fn: Gradient, mesh: Mesh, sums: str, gather: str, slices: int = 1
 ) -> Gradient:
@@ -101,17 +113,6 @@ def over_devices(
   manual = _split_here(mesh, gather)
   axes = tuple(axis for axis in ('data', 'fsdp') if axis in manual)
   rows = P(axes)
-
-  def pieces(params):
-    """The axis of each parameter that is split over mesh.fsdp here, or -1."""
-
-    def axis(x):
-      for i, names in enumerate(x.spec):
-        if 'fsdp' in axes and 'fsdp' in (names or ()):
-          return i
-      return -1
-
-    return jax.tree.map(axis, sharding.tree_shardings(params, mesh))
 
   # On CPUs XLA sums bfloat16 in float32, or fails.
   kind = 'float32' if mesh.devices.flat[0].platform == 'cpu' else sums
@@ -129,7 +130,9 @@ def over_devices(
     return jax.lax.psum(x, 'data' if axis >= 0 or in_branch else axes).astype(param.dtype)
 
   def summed(params, batch, key, carry, others):
-    at = pieces(params)
+    at = _pieces(params, mesh)
+    if 'fsdp' not in axes:
+      at = jax.tree.map(lambda _: -1, at)
 
     def on_a_device(params, batch, key, carry, others):
       def computed():

@@ -63,7 +63,8 @@ def join(seconds: int | None = None) -> None:
   """Joins the other processes of the run, if --distributed (`seconds`), srun or GKE says that there
   are any, before JAX's devices are used. Raises Alone (exit code 3) if they do not come in time."""
   is_pod = ',' in os.environ.get('TPU_WORKER_HOSTNAMES', '')
-  if not (seconds or _launched() or is_pod):
+  is_step = os.environ.get('SLURM_STEP_NUM_TASKS', '1') != '1'
+  if not (seconds or is_pod or is_step or ADDRESS in os.environ):
     return
   seconds = seconds or JOIN_SECONDS
   address, count, index = _from_environment() if ADDRESS in os.environ else (None, None, None)
@@ -102,20 +103,6 @@ def join(seconds: int | None = None) -> None:
     signal.signal(signal.SIGTERM, handler)  # JAX's handler would only note the signal
   if not leads:
     log.setLevel(logging.WARNING)
-
-
-def _launched() -> bool:
-  """Whether the environment says that this is one of several processes."""
-  return ADDRESS in os.environ or os.environ.get('SLURM_STEP_NUM_TASKS', '1') != '1'
-
-
-def refuse_several(command: str) -> None:
-  """InputError if a command that runs in one process was started as one of several."""
-  if _launched():
-    raise InputError(
-      f'{command} runs in one process, and this is one of several (by {ADDRESS} or srun); start it '
-      'alone.'
-    )
 
 
 def _from_environment() -> tuple[str, int, int]:

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_jax import config as config_lib
-from bert_jax import evaluate, files, hosts, notebooks, train
+from bert_jax import evaluate, files, notebooks, train
 from bert_jax.errors import InputError, quoted, writing
 from bert_jax.files import Path
 from bert_jax.predict.model import Model
@@ -139,7 +139,6 @@ def _given(folder, fields, **rows):
     if isinstance(held, (str, os.PathLike)):
       paths[f'data.{split}'] = held
     elif held is not None:
-      hosts.refuse_several('a run on rows in memory')
       if not len(table := frames.table_of(held, split)):
         raise InputError(f'{split} holds no rows; give one at least.')
       path = str(folder / config_lib.ROWS / f'{split}-{frames.digest(table)}.parquet')

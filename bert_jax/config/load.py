@@ -120,6 +120,12 @@ def override(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
         raise InputError(f'--config.{name} wants a value: --config.{name}=...')
     set_field(config, name, _parsed(f'config.{name}', text, ALL[name].type, ALL[name].allowed))
     given.add(name)
+  is_new = 'objective' in given and config.objective in TASKS
+  if is_new and fields(config.objective).keys() - known.keys():
+    raise InputError(
+      f'objective {config.objective} has fields that this config lacks; choose it in a config file '
+      'that knows it, such as configs/pretrain.py:objective=electra.'
+    )
   if 'epochs' in given and 'min_steps' not in given:
     config.min_steps = 0
   for length, other in (('steps', 'epochs'), ('epochs', 'steps')):

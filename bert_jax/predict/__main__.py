@@ -34,7 +34,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from bert_jax import hosts
 from bert_jax.command_line import command_line, command_parser
 from bert_jax.copies import cache_folder
 from bert_jax.errors import InputError, log, writing
@@ -96,7 +95,6 @@ def main(argv: Sequence[str] | None = None) -> None:
   args = command.parse_args(argv)
   args.input = '' if args.input == '-' else args.input
   with command_line():
-    hosts.refuse_several('bert_jax.predict')
     check(args, command)
     faults = Counter()
     chunks = iter(()) if args.export else chunks_of(args, faults)

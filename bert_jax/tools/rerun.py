@@ -143,7 +143,6 @@ def main(argv: Sequence[str] | None = None) -> None:
   parser.add_argument('--dry-run', action='store_true', help='only say what is not the same')
   args, overrides = parser.parse_known_args(argv)
   with command_line():
-    hosts.refuse_several('bert_jax.tools.rerun')
     result = rerun(args.source, args.workdir, overrides, args.dry_run)
     print(json.dumps(result, ensure_ascii=False))
   if not result.get('same', not result['not_the_same']):

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax import hosts, predict
+from bert_jax import predict
 from bert_jax.command_line import command_line, command_parser
 from bert_jax.convert import from_huggingface, hub
 from bert_jax.errors import InputError, log
@@ -187,7 +187,6 @@ def main(argv: Sequence[str] | None = None) -> None:
   add('--out', default='', help='folder of the results; default: MODEL/probe')
   args = parser.parse_args(argv)
   with command_line():
-    hosts.refuse_several('bert_jax.tools.probe')
     args.only = args.only.split(',')
     for kind in args.only:
       if kind not in KINDS:

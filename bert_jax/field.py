@@ -37,7 +37,8 @@ class Field:
   by_step: bool = False
 
   def __post_init__(self):
-    if unknown := set(self.affects) - set(PURPOSES):
+    unknown = set(self.affects) - set(PURPOSES)
+    if unknown:
       raise ValueError(f'a field affects {", ".join(unknown)}; use some of {", ".join(PURPOSES)}.')
     object.__setattr__(self, 'affects', frozenset(self.affects))
 

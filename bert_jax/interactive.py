@@ -139,7 +139,8 @@ def _given(folder, fields, **rows):
     if isinstance(held, (str, os.PathLike)):
       paths[f'data.{split}'] = held
     elif held is not None:
-      if not len(table := frames.table_of(held, split)):
+      table = frames.table_of(held, split)
+      if not len(table):
         raise InputError(f'{split} holds no rows; give one at least.')
       path = str(folder / config_lib.ROWS / f'{split}-{frames.digest(table)}.parquet')
       paths[f'data.{split}'], tables[path] = path, table

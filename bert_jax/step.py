@@ -56,8 +56,7 @@ def keys(seed: int, prng_impl: str) -> jax.Array:
 def constants_of(config: ConfigDict, objective: Objective) -> Constants:
   """The Constants of a run, as arrays on the host."""
   train_key = keys(config.seed, config.prng_impl)[1]
-  eval_seed = config.eval.seed if config.eval.seed >= 0 else config.seed
-  eval_key = keys(eval_seed, config.prng_impl)[2]
+  eval_key = keys(config.eval.seed, config.prng_impl)[2]
   fixed = objective.constants(config)
   return Constants(train_key, eval_key, optim.numbers(config.optimizer), fixed)
 

@@ -158,6 +158,7 @@ def bert(size: str, **changes: Any) -> dict[str, Any]:
   block['num_hidden_layers'] = layers
   block['num_attention_heads'] = 12 if size == 'minilm' else hidden // 64
   block['intermediate_size'] = 4 * hidden
-  if unknown := set(changes) - set(block):
+  unknown = set(changes) - set(block)
+  if unknown:
     raise InputError(f'model has no field {", ".join(sorted(unknown))}.')
   return block | changes

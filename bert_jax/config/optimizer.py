@@ -75,12 +75,6 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
     f'optimizer.decay is {optimizer.decay:g}, and optimizer.schedule={optimizer.schedule} has no '
     'such steps; set it to 0.',
   )
-  share = optimizer.warmup + optimizer.decay
-  are_shares = decays and optimizer.warmup < 1 and optimizer.decay < 1
-  yield (
-    not are_shares or share <= 1 + 1e-6,
-    f'optimizer.warmup and optimizer.decay are {share:g} of the run together; lower one.',
-  )
   for pattern in (optimizer.no_decay, optimizer.freeze, *dict(optimizer.lr_multipliers)):
     try:
       re.compile(pattern)

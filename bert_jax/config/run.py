@@ -50,8 +50,8 @@ FIELDS = {
   'eval.every': Field(10_000, 'steps between evaluations; 0: only at the end', allowed='[0, inf)'),
   'eval.batches': Field(50, 'batches per evaluation while training; 0: all of them',
     allowed='[0, inf)'),
-  'eval.seed': Field(0, 'the seed of the rows and masks that a run is evaluated on; -1: `seed`',
-    allowed='[-1, 2147483647]', affects={'judging'}),
+  'eval.seed': Field(0, 'the seed of the rows and masks that a run is evaluated on',
+    allowed='[0, 2147483647]'),
   'eval.patience': Field(0, 'stop after this many evaluations without a better '
     'checkpoint.best_metric; 0: never (elsewhere: early_stopping)', allowed='[0, inf)'),
 }) | affecting({'free'}, {
@@ -105,10 +105,6 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   yield (
     not config.eval.patience or bool(config.eval.every and checkpoint.best_metric),
     'eval.patience counts evaluations by checkpoint.best_metric; set it and eval.every.',
-  )
-  yield (
-    config.spikes.window != 1,
-    'spikes.window=1 has no standard deviation; use more, such as 100.',
   )
   yield (
     not (config.init_from and config.resume_from),

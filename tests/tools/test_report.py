@@ -371,12 +371,12 @@ def test_what_was_evaluated_otherwise_stands_apart(tmp_path):
   """By masks, rows and vocabulary; labelled examples by their file, by what a guess scores on them,
   and by their checksum where only that differs. Masks by the seed of a run are those of an arm."""
   lines = [(2, 'eval', {'mlm': 2.0})]
-  own = 'eval_masking.policy=', 'eval.seed=-1', 'steps=2'
+  own = 'eval_masking.policy=', 'steps=2'
   workdir(tmp_path / 'a', lines, 'steps=2')
   workdir(tmp_path / 'b', lines, beta(8), 'steps=2')
   assert len(report.read(tmp_path).panels) == 1
   for seed in (3, 4):
-    workdir(tmp_path / f'd,seed={seed}', lines, f'seed={seed}', *own)
+    workdir(tmp_path / f'd,seed={seed}', lines, f'seed={seed}', f'eval.seed={seed}', *own)
   workdir(tmp_path / 'e', lines, beta(7), 'steps=2', rows='other')
   apart = [panel.apart for panel in report.read(tmp_path).panels]
   assert len(apart) == 3 and 'eval.seed=3 or 4' in apart[1] and 'rows=other' in apart[2]

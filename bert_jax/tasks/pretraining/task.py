@@ -163,7 +163,7 @@ def judged_under(config: ConfigDict) -> dict[str, Any]:
   if not masking.policy:  # as in training
     masking, most = config.masking, config.masking.max_predictions_per_seq
   return {
-    'eval.seed': config.seed if config.eval.seed < 0 else config.eval.seed,
+    'eval.seed': config.eval.seed,
     'eval_masking.policy': values_of(masking.policy)[-1],
     **{f'eval_masking.{name}': masking[name] for name in SHARES},
     'predictions per row': most or most_predictions(masking.masked_lm_prob, config.data.seq_length),
@@ -309,7 +309,7 @@ def _large_enough(config, split, corpora):
 
 def _rows(config, corpus, tokenizer, split, language, place):
   """The rows of a corpus. language: its number; place: split and language, for messages."""
-  drawn_by = judged_under(config)['eval.seed'] if split == 'eval' else config.seed
+  drawn_by = config.eval.seed if split == 'eval' else config.seed
   cutting = Cutting(
     kind=config.corpus.rows,
     seq_length=config.data.seq_length,

@@ -62,8 +62,10 @@ def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
 
 
 def judged_under(config: ConfigDict) -> dict[str, Any]:
-  seed = PRETRAINING.judged_under(as_pretraining(config))['eval.seed']
-  return {'eval.seed': seed, **{name: config.denoising[name.partition('.')[2]] for name in FIELDS}}
+  return {
+    'eval.seed': config.eval.seed,
+    **{name: config.denoising[name.partition('.')[2]] for name in FIELDS},
+  }
 
 
 DENOISING = words_alone(

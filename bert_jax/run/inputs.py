@@ -173,7 +173,7 @@ def _check_best_metric(config, objective, sources):
 
 def _tell_of_length(inputs):
   """Says what is unusual in how long a run is, and in what it has."""
-  config, steps = inputs.config, inputs.steps
+  config = inputs.config
   if inputs.eval_batches is None:
     log.warning('nothing is evaluated: data.eval is empty')
   if not (TASKS[config.objective].reads_corpus or inputs.start.folder):

@@ -97,13 +97,10 @@ class Ask(abc.ABC):
     return self.model.config.get(block, {}).get(name) or field
 
   def identity(self, row: Mapping[str, Any]) -> dict[str, Any]:
-    """{'id': what names a row}, or {}."""
-    name = self._id_column(row)
+    """{'id': what names a row, in a column called as in the training data or one of ID_COLUMNS}, or
+    {}."""
+    name = tables.first_of(row, f'{self.spelt("id")}|{ID_COLUMNS}')
     return {'id': row[name]} if name else {}
-
-  def _id_column(self, row):
-    """The column that names a row, called as in the training data or one of ID_COLUMNS; ''."""
-    return tables.first_of(row, f'{self.spelt("id")}|{ID_COLUMNS}')
 
   def _columns(self, row):
     """{field: its column in a row, called as in training data or as the field is; '': none}."""

@@ -95,8 +95,11 @@ class Pronouns(Scored):
     """The file for gap_scorer.py."""
     if self.format != 'gap':
       return {}
-    rows = [(a['id'], *(str(a['prediction'] == name).upper() for name in 'AB')) for a in answers]
-    return {'gap.tsv': ''.join('\t'.join(row) + '\n' for row in rows)}
+    lines = []
+    for answer in answers:
+      a, b = (str(answer['prediction'] == name).upper() for name in 'AB')
+      lines.append(f'{answer["id"]}\t{a}\t{b}\n')
+    return {'gap.tsv': ''.join(lines)}
 
 
 texts = labelled.texts_of(read, lambda example: [example.text])

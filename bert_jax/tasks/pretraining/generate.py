@@ -99,10 +99,8 @@ class Generate(Ask):
   def _piece(self, text):
     """The id of a stop piece."""
     ids = self.model.tokenizer.ids_batch([text])[0]
-    if len(ids) != 1:
-      raise InputError(f'stop is {quoted(text)}, which is {len(ids)} pieces; name one piece.')
-    if ids[0] == self.model.tokenizer.reserved.get('[UNK]'):
-      raise InputError(f'stop is {quoted(text)}, which is not in the vocabulary; name a piece.')
+    if len(ids) != 1 or ids[0] == self.model.tokenizer.reserved.get('[UNK]'):
+      raise InputError(f'stop is {quoted(text)}, no piece of the vocabulary; name one piece.')
     return int(ids[0])
 
   def replies(self, records: Sequence[str]) -> list[tuple[dict | None, str]]:

@@ -27,7 +27,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from bert_jax.errors import InputError, listed, quoted
+from bert_jax.errors import InputError, listed
 from bert_jax.tasks.faulty_records import Problems, Unusable
 from bert_jax.text import files, tables
 from bert_jax.text.values import printed_value
@@ -45,7 +45,6 @@ NO_TOKENS = 'multiword ranges and empty nodes'
 FAULTY = 'sentences with a faulty line'  # a kind of fault
 
 _COMMENT = re.compile(r'#\s*(sent_id|newdoc)\b\s*=?\s*(.*)')
-_NO_WORD = re.compile(r'\d+[-.]\d+')
 
 
 class Sentence(NamedTuple):
@@ -183,11 +182,7 @@ def _is_token(cells, width, places, is_conllu, where):
     raise Unusable(fault, FAULTY, where)
   if not all(cells[i] for i in places if i is not None):
     raise Unusable('its token or its tag is empty; repair the line', FAULTY, where)
-  if not is_conllu or cells[0].isdecimal():
-    return True
-  if not _NO_WORD.fullmatch(cells[0]):
-    raise Unusable(f'its ID {quoted(cells[0])} is neither a number nor a range', FAULTY, where)
-  return False
+  return not is_conllu or cells[0].isdecimal()
 
 
 def _token(cell, form):

@@ -96,7 +96,6 @@ class Problems:
   def __init__(self, split: str, skip: bool = False, encoding: str = ''):
     self.split, self.skip, self.encoding = split, skip, encoding
     self.counts, self.places = Counter(), defaultdict(list)
-    self.lines = functools.partial(files.lines, counts=self.counts, encoding=encoding)
     self.ids = set()  # of the first REMEMBERED records that could be read
     self.cause, self.left_out = '', 0  # why the first record was left out; how many were
 
@@ -104,6 +103,10 @@ class Problems:
   def of(cls, config: ConfigDict, split: str) -> 'Problems':
     """The Problems of a split of a config's data."""
     return cls(split, config.data.skip_damaged, config.data.text_encoding)
+
+  def lines(self, path: Path) -> Iterator[tuple[int, str]]:
+    """Yields (number, line) of a file, see files.lines."""
+    return files.lines(path, self.counts, self.encoding)
 
   def note(self, kind: str, where: str) -> None:
     """Counts a fault that harms nothing."""

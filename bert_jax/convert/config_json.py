@@ -8,7 +8,7 @@ hidden_act gelu is the erf form (Hendrycks and Gimpel 2016), as Hugging Face rea
 too; google-research/bert computes its tanh approximation, which differs by 5e-4 at most.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from bert_jax.config import model as config_model
@@ -64,7 +64,6 @@ WORDS: dict[Any, str] = {
 }
 WORDS |= {list: 'a list', dict: 'an object'}
 HEAD_SIZE = 'attention_head_size'
-MOST_LAYERS = 10_000
 
 
 def is_model(folder: Path) -> bool:
@@ -140,8 +139,6 @@ def _in_our_words(path, family, content):
   content = {'hidden_act': 'gelu'} | record.USUAL | family.defaults | renamed
   given = {field: value for field, value in content.items() if value is not None}
   _check_types(path, given, TYPED | family.defaults)
-  if content.get('num_hidden_layers', 0) > MOST_LAYERS:  # before a table of them is made
-    raise InputError(f'{path} says num_hidden_layers is more than {MOST_LAYERS:,}; write fewer.')
   for key, field in family.also.items():
     usual = content.get(field)
     if field in ANSWERING and content.get(key) not in (None, usual):
@@ -281,34 +278,14 @@ WRITING = {
   'length_penalty': 'length_penalty',
   'early_stopping': 'early_stopping',
 }
-# {setting that is not read: the value that changes nothing}.
-NOT_READ = {
-  'no_repeat_ngram_size': 0,
-  'encoder_no_repeat_ngram_size': 0,
-  'min_length': 0,
-  'min_new_tokens': 0,
-  'max_length': 20,
-  'max_new_tokens': None,
-  'do_sample': False,
-  'num_beam_groups': 1,
-  'forced_bos_token_id': None,
-  'forced_eos_token_id': None,
-  'bad_words_ids': None,
-  'suppress_tokens': None,
-}
-
-
-def _generation(folder: Path, names: Collection[str]) -> dict[str, Any]:
-  """The named settings of generation that a folder has; generation_config.json comes first."""
-  found = {}
-  for path in (folder / 'config.json', folder / 'generation_config.json'):
-    content = files.json_of(path)
-    found |= {name: content[name] for name in names if content.get(name) is not None}
-  return found
 
 
 def _writing(folder: Path) -> dict[str, Any]:
-  found = _generation(folder, WRITING)
+  """How the model writes, by generation_config.json, else by config.json."""
+  found = {}
+  for path in (folder / 'config.json', folder / 'generation_config.json'):
+    content = files.json_of(path)
+    found |= {name: content[name] for name in WRITING if content.get(name) is not None}
   out = {WRITING[name]: value for name, value in found.items()}
   if 'ends' in out:
     ends = out['ends'] if isinstance(out['ends'], list) else [out['ends']]
@@ -316,16 +293,5 @@ def _writing(folder: Path) -> dict[str, Any]:
       raise InputError(f'{folder} says eos_token_id is {quoted(ends)}; write numbers of pieces.')
     out['ends'] = tuple(ends)
   if 'early_stopping' in out:
-    out['early_stopping'] = out['early_stopping'] is True  # 'never' is named as not read
-  return out
-
-
-def generation_not_read(folder: Path) -> list[str]:
-  """The generation settings of a released model that are ignored here: ['min_length=56', ...]."""
-  out = []
-  for name, value in _generation(folder, [*NOT_READ, 'early_stopping']).items():
-    if name == 'early_stopping' and isinstance(value, bool):
-      continue
-    if value != NOT_READ.get(name):
-      out.append(f'{name}={value!r:.40}')
+    out['early_stopping'] = out['early_stopping'] is True
   return out

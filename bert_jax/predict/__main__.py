@@ -161,8 +161,6 @@ def check(args: argparse.Namespace, command: argparse.ArgumentParser) -> None:
   both = args.input, args.output
   if all(map(os.path.isfile, both)) and os.path.samefile(*both):
     raise InputError(f'--output {args.output} is --input too; name another file.')
-  if Path(args.output).suffix not in ('', '.jsonl', '.json', '.txt'):
-    raise InputError(f'--output {args.output}: answers are lines of JSON; name a .jsonl.')
 
 
 def chunks_of(args: argparse.Namespace, faults: Counter) -> lines.Chunks:

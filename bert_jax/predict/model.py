@@ -209,14 +209,7 @@ class Model:
     if not is_frame:
       return ask.returned([answer for answer, _ in replies])
     shown = [{'error': why} if answer is None else ask.shown(answer) for answer, why in replies]
-    return frames.like(values, shown, [] if shown else self._sample(ask))
-
-  def _sample(self, ask):
-    """[the answer to a text], whose columns a table without rows has; [] if there is none."""
-    before = self.counts.copy()
-    ((answer, _),) = ask.each([_record(ask, dict.fromkeys(ask.fields, 'a'))])
-    self.counts = before
-    return [ask.shown(answer)] if answer else []
+    return frames.like(values, shown)
 
   # ---- What answers. -----------------------------------------------------------------------------
 
@@ -242,10 +235,9 @@ class Model:
     prediction = self.family.predictions.get(task) or OF_ALL.get(task)
     if not prediction:
       check_known(task)
-      inside = ''.join(f' (its {x}: tools.convert --{x})' for x in self.family.other_models)
       raise InputError(
         f'this model was trained for {self.config.objective!r} and has no '
-        f'{_lacked(task, PREDICTIONS[task])}{inside}.'
+        f'{_lacked(task, PREDICTIONS[task])}.'
       )
     if not self._has_parts(prediction):
       raise InputError(f'the weights of this model came without a {_lacked(task, prediction)}.')

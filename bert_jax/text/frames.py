@@ -59,14 +59,12 @@ def records(frame: Any, name: str) -> list[dict[str, Any]]:
   return [{x: record_sources.plain(row[x], kinds[x], counts) for x in kinds} for row in rows]
 
 
-def like(
-  frame: Any, rows: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]] = ()
-) -> Any:
+def like(frame: Any, rows: Sequence[Mapping[str, Any]]) -> Any:
   """A DataFrame of the class of `frame`, with its index if it has one, of these rows. A dict in a
-  row becomes columns NAME.KEY. others: rows that are not in it, whose columns it has, too."""
+  row becomes columns NAME.KEY."""
   rows = [_flat(row) for row in rows]
   columns = {}
-  for row in [*rows, *map(_flat, others)]:
+  for row in rows:
     columns |= dict.fromkeys(row)
   for column in columns:
     columns[column] = [row.get(column) for row in rows]

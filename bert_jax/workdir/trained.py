@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
 from bert_jax import models, sharding, tokenizers
-from bert_jax.convert import config_json, from_huggingface, hub, released_config
+from bert_jax.convert import from_huggingface, hub, released_config
 from bert_jax.convert import sentence_transformers as vectors
 from bert_jax.errors import InputError, log
 from bert_jax.files import Path
@@ -85,16 +85,6 @@ def from_weights(folder: Path, weights: from_huggingface.Weights) -> Trained:
   tokenizer = tokenizers.load_folder(folder)
   config = released_config.config_of(weights, tokenizer, vectors.longest(folder))
   run_tokenizer.check_fits(tokenizer, config.model, folder)
-  not_read, described = config_json.generation_not_read(folder), weights.description
-  ends = list(described.writing.get('ends', ()))
-  if described.family.has_decoder and set(ends) - {tokenizer.sep_id}:
-    not_read.append(f'eos_token_id={ends}')
-  if not_read and described.family.writes:
-    log.warning(
-      '%s: %s of its generation is not read here; texts may differ from those of transformers',
-      folder,
-      ', '.join(not_read),
-    )
   params = jax.device_put(weights.tree(models.ModelConfig(**config.model)))
   return Trained(config, tokenizer, params, 0, vectors.read(folder))
 

@@ -187,8 +187,8 @@ def ones(*shape, kind=np.float32):
     (f'teacher.{WORD_TABLE}', ones(1, 1), "tensors of two models, '..' and 'teacher...'; save the"),
     (WORD_TABLE, ones(26, 12, kind=np.int8), f'{WORD_TABLE} .*quantized'),
     (WORD_TABLE, np.nan * ones(26, 12), f'{WORD_TABLE} .*not finite'),
-    (WORD_TABLE, ones(30, 12), r'is \(30, 12\), and vocab_size is 26; write "vocab_size": 30 in'),
-    (POSITION_TABLE, ones(30, 12), '24; write "max_position_embeddings": 30 in its .*--positions'),
+    (WORD_TABLE, ones(30, 12), r'is \(30, 12\), .* \(26, 12\); correct model.vocab_size'),
+    (POSITION_TABLE, ones(30, 12), 'correct model.max_position_embeddings .*--positions'),
     ('cls.predictions.decoder.weight', ones(26, 12), 'differs from .*tie_word_embeddings'),
   ],
 )

@@ -260,7 +260,7 @@ def test_a_model_names_no_file_outside_its_folder(tmp_path, place):
   shutil.copytree(tmp_path / 'secret', folder / 'inside')
   modules[1]['path'] = 'inside'
   (folder / 'modules.json').write_text(json.dumps(modules))
-  assert trained.load(folder).vector.other == {}
+  assert 's3cret' not in repr(trained.load(folder).vector)
 
 
 def test_how_a_vector_is_made_goes_along(tmp_path):
@@ -283,7 +283,7 @@ def test_how_a_vector_is_made_goes_along(tmp_path):
   (tmp_path / 'W' / 'modules.json').write_text('[]')
   for folder in ('W', 'other'):
     found = trained.load(tmp_path / folder)
-    assert found.vector == sentence_transformers.Vector('', True, said)
+    assert found.vector == sentence_transformers.Vector('mean' if folder == 'other' else '', True)
     assert found.config.data.seq_length == 16
   (tmp_path / 'hf' / 'sentence_bert_config.json').write_text('{"max_seq_length": "16"}')
   with refused("max_seq_length is '16'; write a number"):

@@ -137,7 +137,7 @@ def test_a_frame_without_rows_has_no_answers(ask):
   frame, counts = pd.DataFrame({'text': ['a']}), ask('sst2').counts.copy()
   none = ask('sst2').classify(frame[:0])
   assert len(none) == 0 and ask('sst2').counts == counts
-  assert list(none) == list(ask('sst2').classify(frame)) and none.index.equals(frame[:0].index)
+  assert none.index.equals(frame[:0].index)
   assert list(ask('sst2').classify(pd.DataFrame())) == list(none)
   table = ask('sst2').classify(pa.table({'text': ['old', 'new']}))
   assert isinstance(table, pa.Table) and table.num_rows == 2 and 'label' in table.column_names

@@ -50,7 +50,6 @@ def test_odd_lines_are_answered_in_their_places(model_folder, tmp_path):
   [
     ('--output in.txt', '--output in.txt is --input too'),
     ('--output same.jsonl', '--output same.jsonl is --input too'),
-    ('--output a.npy', 'name a .jsonl'),
     ('--output none/x', 'none/x'),
     ('--input none.txt', 'none.txt cannot be read'),
     ('--input none.csv', 'none.csv'),

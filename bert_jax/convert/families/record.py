@@ -195,11 +195,6 @@ class ReleasedFamily(NamedTuple):
   def has_decoder(self) -> bool:
     return any(module.startswith('decoder/') for module in self.modules)
 
-  @property
-  def writes(self) -> bool:
-    """Whether these models write text."""
-    return self.has_decoder or self.fields.get('causal', False)
-
   def named_as(self, architecture: str, names: Collection[str] = ()) -> 'ReleasedFamily':
     """The family with the module names of a class. names: of its tensors in a file, if it is read
     from one, by which a classifier is known even if no class is named."""

@@ -3,7 +3,8 @@
 On a disk the file run.lock is locked by the operating system, which releases it however the process
 ends. A bucket has no locks, but creates a file for one process alone: who has created run.lock
 writes it anew every few seconds. One that has not changed for a minute is taken over, and a process
-that finds another's name in it ends at once.
+that finds another's name in it ends at once. Of one that stood still in the middle of a write, that
+one file may still arrive when it wakes up.
 """
 
 import contextlib
@@ -87,7 +88,7 @@ def _held_in_bucket(folder: Path) -> Iterator[None]:
       os._exit(Busy.code)
 
   def guard() -> None:
-    if not 0 <= time.time() - beaten < STALE_SECONDS / 2:
+    if not 0 <= time.time() - beaten < STALE_SECONDS / 4:  # less than _take waits
       look()
 
   def beats() -> None:

@@ -62,7 +62,6 @@ def loop(run: setup.Run, state: State) -> tuple[State, Mapping[str, float]]:
     step = int(jax.device_get(state.step))
     wish = at.evaluator.catch_up(step, state)  # an evaluation that a stop broke off
     while step < run.inputs.steps and not wish.ends:
-      at.profile.begin(step)
       traced = jax.profiler.StepTraceAnnotation('train', step_num=step + 1)
       with traced, jax.transfer_guard('disallow'):  # nothing crosses from or to the host unasked
         batch = at.batch(step)  # made while the step before was computed
@@ -71,7 +70,6 @@ def loop(run: setup.Run, state: State) -> tuple[State, Mapping[str, float]]:
       at.tally.take(step, metrics)  # still on the devices
       wish = at.settle(step)  # waits for the devices, and so for the other processes
       at.logger.maybe(step)
-      at.profile.end(step, state)
       at.saver.maybe(step, state, wish)  # before the evaluation, which may fail
       wish = max(wish, at.evaluator.maybe(step, state))
       at.summary.maybe(step)

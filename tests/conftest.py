@@ -131,7 +131,7 @@ def workdir(pretrained, tmp_path):
 
 # Fields that no step knows of.
 BESIDE = 'checkpoint.', 'log.', 'spikes.', 'eval.every', 'eval.batches', 'eval.patience'
-BESIDE += 'max_hours', 'profile', 'data.train', 'data.eval', 'resume_from'
+BESIDE += 'max_hours', 'data.train', 'data.eval', 'resume_from'
 
 
 @pytest.fixture(scope='module')

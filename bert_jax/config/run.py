@@ -1,11 +1,9 @@
 """The config fields of the run itself: objective, length, devices, and the files it saves."""
 
-import re
 from collections.abc import Iterator
 
 from ml_collections import ConfigDict
 
-from bert_jax.errors import quoted
 from bert_jax.field import Field, affecting
 from bert_jax.tasks import TASKS
 
@@ -29,8 +27,6 @@ FIELDS = {
     'be; --config.epochs alone makes it 0', allowed='[0, inf)'),
   'max_hours': Field(0.0, 'save and exit with status 3 after so long, to be started again; 0: no '
     'limit', allowed='[0, inf)', affects={'free'}),
-  'profile': Field('', 'START:STOP: write a jax.profiler trace of the steps after START until '
-    'STOP; empty: none', affects={'free'}),
 } | affecting({'free'}, {
   'mesh.data': Field(-1, 'devices that split the batch; -1: all the rest', allowed='[-1, inf)'),
   'mesh.fsdp': Field(1, 'devices that split the batch and the parameters; 0: on TPUs up to 16, '
@@ -87,10 +83,6 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
     'count steps, steps=0 to count epochs).',
   )
   yield (
-    profile_window(config.profile) is not None,
-    f'profile is {quoted(config.profile)}; write the steps to trace as START:STOP, such as 10:13.',
-  )
-  yield (
     (mesh.data, mesh.fsdp, mesh.tensor).count(-1) <= 1,
     'only one axis of the mesh can be -1 (all the rest).',
   )
@@ -110,13 +102,3 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
     not (config.init_from and config.resume_from),
     'init_from (weights only) and resume_from (whole state) are both set; choose one.',
   )
-
-
-def profile_window(text: str) -> tuple[int, int] | None:
-  """Parses config.profile, 'START:STOP': (start, stop); (0, 0) for ''; None if it is neither."""
-  if not text:
-    return 0, 0
-  numbers = re.fullmatch(r'(\d{1,15}):(\d{1,15})', text)
-  if not numbers or int(numbers[1]) >= int(numbers[2]):
-    return None
-  return int(numbers[1]), int(numbers[2])

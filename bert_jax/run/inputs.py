@@ -17,7 +17,7 @@ from bert_jax.errors import InputError, log
 from bert_jax.files import Path
 from bert_jax.metrics import LossLevel
 from bert_jax.rows.batches import Batches, batches_of
-from bert_jax.run import initialization, profiling, teacher, trackers
+from bert_jax.run import initialization, teacher, trackers
 from bert_jax.step import Program
 from bert_jax.tasks import TASKS, teaching
 from bert_jax.text.files import parts
@@ -119,7 +119,6 @@ def read_inputs(given: ConfigDict, workdir: Path, set_by_user: Collection[str] =
   if 'eval' in sources:
     eval_batches = batches_of(sources['eval'], config, tokenizer, objective, mesh)
     eval_batches.check()
-  profiling.check(config, steps)
   inputs = Inputs(
     config=config,
     asked=initialization.asked_for(given, config, workdir),

@@ -15,7 +15,6 @@ from bert_jax.errors import Paused, Stopped, log
 from bert_jax.rows.ahead import Ahead
 from bert_jax.run import evaluation, progress, trackers
 from bert_jax.run.metrics_log import Logger, SummaryFile, Writer, health
-from bert_jax.run.profiling import Profile
 from bert_jax.run.setup import Run
 from bert_jax.run.stopping import Wish
 from bert_jax.step import State
@@ -154,8 +153,6 @@ class Session:
     self.progress = progress.Progress(run.inputs.steps, step, workdir)
     stack.callback(self.progress.close)
     self.logger = Logger(run, self.writer, self.progress)
-    self.profile = Profile(config, workdir, run.clock)
-    stack.callback(self.profile.close)
     self.ahead = Ahead(run.inputs.batches.__getitem__, run.inputs.steps)
     stack.callback(self.ahead.close)
     run.clock.reset()

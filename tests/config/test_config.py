@@ -99,7 +99,6 @@ BEST, PATIENCE = 'checkpoint.best_metric=mlm', 'eval.batches=0 eval.patience=1'
   'kept, broken',
   [
     ('steps=1', 'steps=0'),
-    ('profile=0:1', 'profile=1:1'),
     ('mesh.tensor=1', 'mesh.tensor=0'),
     ('mesh.data=-1 mesh.tensor=2', 'mesh.data=-1 mesh.tensor=-1'),
     (f'{BEST} eval.batches=0', f'{BEST} eval.batches=1'),

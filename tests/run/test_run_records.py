@@ -1,7 +1,6 @@
-"""What a run leaves beside its weights: trackers, summary.json, a profile, what made it; rerun."""
+"""What a run leaves beside its weights: trackers, summary.json, what made it; rerun."""
 
 import dataclasses
-import gzip
 import json
 import shutil
 import subprocess
@@ -58,12 +57,12 @@ def summary_of(workdir):
   return json.loads((workdir / 'summary.json').read_text())
 
 
-# ---- Weights & Biases, the profile and the summary of one run ------------------------------------
+# ---- Weights & Biases and the summary of one run ------------------------------------
 
 
 def test_a_run_with_every_record(corpus_file, tmp_path, wandb):
   words = 'corpus.rows=full loss.nsp_weight=0'
-  config = small_pretrain(corpus_file, SELDOM, words, 'log.wandb=offline profile=2:4')
+  config = small_pretrain(corpus_file, SELDOM, words, 'log.wandb=offline')
   with without_a_model():
     train(config, tmp_path / 'run')
   logged = lines(tmp_path / 'run')
@@ -75,13 +74,6 @@ def test_a_run_with_every_record(corpus_file, tmp_path, wandb):
   name = lambda line, k: k if k == 'step' else f'{line["split"]}/{k}'
   named = [{name(x, k): v for k, v in x.items() if k != 'split'} for x in logged]
   assert run.logged == named and len(named) == 5
-
-  # The trace is of the steps 3 and 4 alone.
-  (trace,) = (tmp_path / 'run' / 'profile').rglob('*.trace.json.gz')
-  events = json.loads(gzip.decompress(trace.read_bytes()))['traceEvents']
-  found = [x['args'].get('step_num') for x in events if x.get('name') == 'train' and 'args' in x]
-  traced = {int(step) for step in found if step is not None}
-  assert {3} <= traced <= {3, 4}  # older versions of jax lose a step that ends with the trace
 
   # The summary: how far, how good, where the time went.
   summary = summary_of(tmp_path / 'run')

@@ -342,7 +342,6 @@ def test_a_config_that_was_changed_is_not_the_checkpoints(corpus_file, workdir):
     ),
     ('tokenizer.path=tests/golden/vocab.txt model.vocab_size=300', 'model.vocab_size'),
     ('optimizer.warmup=30', 'warmup'),
-    ('profile=15:21', 'profile'),
   ],
 )
 def test_mistakes_are_one_sentence_and_leave_no_workdir(corpus_file, tmp_path, overrides, named):

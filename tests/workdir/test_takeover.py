@@ -84,8 +84,8 @@ def written(store, part):
 @pytest.mark.parametrize('turns', [5, pytest.param(100, marks=pytest.mark.slow)])
 def test_each_step_is_written_once_by_the_owner(turns, fake, start):
   """Whoever is killed or stands still, in the middle of taking over too, and wakes up later. Two
-  machines begin at once, again and again; the last one is alone and finishes. The one file that a
-  machine was just writing when it was stopped may arrive late, and no other."""
+  machines begin at once, again and again; the last one is alone and finishes. The last file
+  of a machine, which it was just writing when it was stopped, may arrive late, and no other."""
   rng, asleep, last = random.Random(3), [], 20 * turns
   for turn in range(turns + 1):
     places = ['-1:run.lock', '1:run.lock', '2:run.lock', *(f'{rng.randint(1, 9)}:steps/',) * 4]
@@ -101,14 +101,11 @@ def test_each_step_is_written_once_by_the_owner(turns, fake, start):
   assert ends == [0]
   assert len([*Path('az://mine/W/steps').iterdir()]) == last
   steps = written(fake, 'steps/')  # without those whose writer ended before it noted them
-  in_time, late = {}, []  # {key: its first machine}, the machines that wrote one once more
-  for name, key in steps:
-    if key in in_time:
-      late.append(name)
-    in_time.setdefault(key, name)
-  assert len(late) == len({*late}) < 0.1 * turns + 1
-  assert [*in_time] == sorted(in_time) and len(in_time) > 0.9 * last
-  owners = [name for name, _ in itertools.groupby(in_time.values())]
+  last_of = {name: i for i, (name, _) in enumerate(steps)}
+  in_time = [(name, key) for i, (name, key) in enumerate(steps) if i != last_of[name]]
+  keys = [key for _, key in in_time]
+  assert keys == sorted({*keys}) and len(keys) > 0.85 * last
+  owners = [name for name, _ in itertools.groupby(name for name, _ in in_time)]
   assert len(owners) == len({*owners}) > turns / 2
 
 

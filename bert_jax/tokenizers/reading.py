@@ -1,6 +1,6 @@
 """Reads a tokenizer from its file or from a model's folder, and checks the files beside it.
 
-Of several files the first of FILES is read.
+Of several files the first of FILES is read. Two that give a piece different ids are refused.
 """
 
 import contextlib
@@ -33,6 +33,10 @@ from bert_jax.tokenizers.wordpiece import (
 )
 
 FILES = ('tokenizer.json', 'vocab.txt', 'vocab.json', *sentence_piece.FILES)
+_BY_CHARACTERS = (
+  'it cuts Chinese into words by jieba. To read it by characters, with other ids, let vocab.txt be '
+  'its only vocabulary, and write "tokenizer_class": "BertTokenizer" into its tokenizer_config.json'
+)
 # Classes of transformers that put [CLS] and [SEP] around texts if the file has no post_processor.
 _ENCLOSING = re.compile(r'(?!modern)(\w*bert|electra|fnet|xlm|bart)', re.IGNORECASE)
 
@@ -104,7 +108,7 @@ def _splitting(path: Path, pieces: list[str], do_lower_case: bool | None) -> Spl
   beside = path.with_name('tokenizer_config.json')
   settings = files.json_of(beside)
   if settings.get('do_lower_case') is None:
-    lower = is_uncased(pieces) if do_lower_case is None else do_lower_case
+    lower = is_uncased(path, pieces) if do_lower_case is None else do_lower_case
     settings['do_lower_case'] = lower
   splitting = Splitting.of(settings, beside)
   if do_lower_case not in (None, splitting.do_lower_case):
@@ -163,7 +167,23 @@ def _around(path: Path, content: Mapping[str, Any]) -> Around | None:
 
 
 def _check_beside(path: Path, tokenizer: Tokenizer) -> None:
-  """InputError if the settings beside a tokenizer.json say another casing."""
+  """InputError if another vocabulary beside a tokenizer.json has other ids, or the settings beside
+  it another casing."""
+  ids = {piece: i for i, piece in enumerate(tokenizer.pieces)}
+  for name in ('vocab.txt', *sentence_piece.FILES):
+    other = path.with_name(name)
+    if not other.is_file():
+      continue
+    if name == 'vocab.txt':
+      theirs = {piece: i for i, piece in enumerate(read_vocab(other))}
+    else:
+      theirs = sentence_piece.ids_of(other)
+    for piece, i in theirs.items():
+      if ids.get(piece) != i and piece.upper() not in RESERVED:
+        raise InputError(
+          f'{path} and {other} differ: the id of {quoted(piece)} is {ids.get(piece, "none")} in '
+          f'the one and {i} in the other; remove the one that is not of this model'
+        )
   beside = path.with_name('tokenizer_config.json')
   settings = files.json_of(beside)
   if tokenizer.splitting and str(settings.get('tokenizer_class')).startswith('Bert'):
@@ -195,10 +215,17 @@ def _read_pair(vocabulary: Path, merges: Path) -> Tokenizer:
 
 def _check_tokens_beside(path: Path, tokenizer: Tokenizer) -> None:
   """InputError if the files beside a vocabulary name tokens that no text is searched for."""
+  settings = files.json_of(path.with_name('special_tokens_map.json'))
+  settings |= files.json_of(path.with_name('tokenizer_config.json'))
+  tokens = list(files.json_of(path.with_name('added_tokens.json')))
+  for name in ('additional_special_tokens', 'extra_special_tokens', 'added_tokens_decoder'):
+    more = settings.get(name) or ()
+    tokens += more.values() if isinstance(more, dict) else more
   known = {token['content'] for token in tokenizer.content['added_tokens']}
   known |= {tokenizer.pieces[i] for i in tokenizer.special_ids}
-  for name in files.json_of(path.with_name('added_tokens.json')):
-    if name not in known and name.upper() not in RESERVED:
+  for token in tokens:
+    name = token.get('content') if isinstance(token, dict) else token
+    if name not in known and str(name).upper() not in RESERVED:
       raise InputError(
         f'the files beside {path} add the token {quoted(name)}, which texts are not searched for; '
         'let transformers save its tokenizer.json beside it.'
@@ -207,6 +234,13 @@ def _check_tokens_beside(path: Path, tokenizer: Tokenizer) -> None:
 
 # Classes, or model_types, that split words by another program than a vocabulary beside them says.
 _OTHER_CLASSES = ('bertjapanese', 'bertweet', 'phobert', 'herbert')
+# {setting of a tokenizer_config.json: what is read}
+_USUAL = {
+  'word_tokenizer_type': 'basic',
+  'subword_tokenizer_type': 'wordpiece',
+  'do_basic_tokenize': True,
+  'never_split': [],
+}
 
 
 def _check_words(path: Path) -> None:
@@ -215,9 +249,17 @@ def _check_words(path: Path) -> None:
   model = files.json_of(path.with_name('config.json'))
   kind = settings.get('tokenizer_class') or model.get('tokenizer_class') or model.get('model_type')
   name = str(kind).lower().replace('-', '')
-  is_other = path.name != 'tokenizer.json' and name.startswith(_OTHER_CLASSES)
-  if is_other or name.startswith('roformer'):
+  fix, wrong = 'this model cannot be read', ''
+  if name.startswith('roformer'):
+    fix, wrong = _BY_CHARACTERS, f'tokenizer_class {kind}'
+  elif path.name != 'tokenizer.json':
+    if name.startswith(_OTHER_CLASSES):
+      wrong = f'tokenizer_class {kind}'
+    for setting, usual in _USUAL.items():
+      if settings.get(setting) not in (None, usual):
+        wrong = f'{setting} {settings[setting]}'
+  if wrong:
     raise InputError(
-      f'{path.parent} asks for tokenizer_class {first_line(kind)}, which splits words otherwise '
-      f'than here with a {path.name}; this model cannot be read.'
+      f'{path.parent} asks for {first_line(wrong)}, which splits words otherwise than here '
+      f'with a {path.name}; {fix}.'
     )

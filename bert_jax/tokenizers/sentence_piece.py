@@ -124,6 +124,16 @@ def content_of(path: Path) -> tuple[dict[str, Any], Release]:
   return content, release
 
 
+def ids_of(path: Path) -> dict[str, int]:
+  """{piece: id} of a model; {} of a released one of a family that is not read."""
+  if path.name != 'spm.model' and _class_of(path) not in CLASSES:
+    return {}
+  vocabulary = content_of(path)[0]['model']['vocab']
+  if isinstance(vocabulary, dict):
+    return vocabulary
+  return {piece: i for i, (piece, _) in enumerate(vocabulary)}
+
+
 def model_content(data: bytes, source: str = 'the model') -> dict[str, Any]:
   """The content of a tokenizer.json from the bytes of a model that is trained here, or likewise."""
   model, kind, charsmap = _parsed(data, source)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from bert_jax.errors import InputError, quoted
+from bert_jax.errors import InputError, log, quoted
 from bert_jax.files import Path
 from bert_jax.tokenizers.splitting import MAX_WORD_CHARACTERS, UNCASED, Splitting
 from bert_jax.tokenizers.tokenizer import RESERVED, Tokenizer, reserved_id
@@ -76,8 +76,21 @@ def read_vocab(path: Path) -> list[str]:
   return pieces
 
 
-def is_uncased(pieces: Iterable[str]) -> bool:
+def is_uncased(path: Path, pieces: Iterable[str]) -> bool:
   """Whether a twentieth of the words of a vocab.txt at most has capitals: some may be added."""
   words = [piece.removeprefix('##') for piece in pieces]
   words = [word for word in words if word.isalpha() and word.lower() != word.upper()]
-  return 20 * sum(word != word.lower() for word in words) <= len(words)
+  capital = [word for word in words if word != word.lower()]
+  uncased = 20 * len(capital) <= len(words)
+  if capital:
+    say = log.warning if uncased else log.info
+    say(
+      '%s is taken for %s, since %s of its %s words have capitals, such as %s; if it is not, write '
+      'do_lower_case into a tokenizer_config.json beside it',
+      path,
+      'uncased' if uncased else 'cased',
+      f'{len(capital):,}',
+      f'{len(words):,}',
+      capital[0],
+    )
+  return uncased

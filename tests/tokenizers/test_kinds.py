@@ -256,6 +256,16 @@ def test_a_model_and_a_tokenizer_json_are_of_one_vocabulary(tmp_path):
   tokenizer.save(tmp_path)
   (tmp_path / 'tokenizer_config.json').unlink()
   assert tokenizers.load_folder(tmp_path).fingerprint == tokenizer.fingerprint
+  fairseq(tmp_path, 'xlm-roberta', ['an other river', 'of other stones'] * 9)
+  with refused('bpe.model differ: the id of .* in the one and .* of this m'):
+    tokenizers.load_folder(tmp_path)
+  for name in ('sentencepiece.bpe.model', 'config.json'):
+    (tmp_path / name).unlink()
+  (tmp_path / 'spm.model').write_bytes(
+    vocabularies.sentencepiece_model(control_symbols=['<mask>'], pad_id=3, pad_piece='<pad>')
+  )
+  with refused('spm.model differ'):
+    tokenizers.load_folder(tmp_path)
 
 
 LANGUAGES = ['eng', 'fra', 'deu', 'zho-CN', 'jpn', 'hin', 'rus', 'kor', 'tur', 'vie', 'ell', 'swa']
@@ -460,7 +470,7 @@ def test_words_of_jieba_are_named_with_what_can_be_read(tmp_path):
   pieces = [*tokenizers.RESERVED, '今天', '今', '天', '好', 'bert']
   (tmp_path / 'vocab.txt').write_text('\n'.join(pieces) + '\n')
   (tmp_path / 'config.json').write_text('{"model_type": "roformer"}')
-  with refused('asks for tokenizer_class roformer'):
+  with refused('words by jieba. To read it by characters.* write "tokenizer_class": "BertTok'):
     tokenizers.load_folder(tmp_path)
   (tmp_path / 'tokenizer_config.json').write_text('{"tokenizer_class": "BertTokenizer"}')
   (ids,) = tokenizers.load_folder(tmp_path).ids_batch(['Bert今天好'])
@@ -483,9 +493,10 @@ MERGES = '#version: 0.2\na b c\n'
     ({'tokenizer.json': berts(added_tokens=[{'id': 99, 'content': 'x'}])}, 'do not count from 0'),
     ({'tokenizer.json': berts(normalizer='lower')}, 'is not built as a vocabulary is'),
     ({'tokenizer.json': berts(model={'type': 'BPE', 'vocab': {}}, **BYTES)}, 'not built as a voc'),
+    ({'tokenizer.json': berts(), 'vocab.txt': 'a\nb'}, 'differ: the id of .a. is .* in the one'),
     ({'tokenizer.json': berts(), CONFIG: {'tokenizer_class': 'BertTokenizer',
       'do_lower_case': False}}, 'differ: do_lower_case is False in the second'),
-    ({'tokenizer.json': berts(), CONFIG: {'tokenizer_class': 'RoFormerTokenizerFast'}}, 'splits'),
+    ({'tokenizer.json': berts(), CONFIG: {'tokenizer_class': 'RoFormerTokenizerFast'}}, 'jieba'),
     ({SPM: b'no model', CONFIG: {'tokenizer_class': 'AlbertTokenizer'}}, 'is not a SentenceP'),
     ({SPM: BPE, 'config.json': {'model_type': 'albert'}}, 'is a unigram model'),
     ({SPM: {}, 'config.json': {'model_type': 'xlnet'}}, 'not known to be of a family'),

@@ -210,13 +210,18 @@ CONFIG = 'tokenizer_config'
   [
     (CONFIG, '{', 'cannot be read as JSON'),
     (CONFIG, [], 'does not hold a JSON object'),
+    (CONFIG, {'subword_tokenizer_type': 'character'}, 'subword_tokenizer_type character'),
     (CONFIG, {'do_lower_case': 0}, 'do_lower_case is 0; write true or false'),
     (CONFIG, {'tokenize_chinese_chars': 'no'}, "_chars is 'no'; write true or false"),
     (CONFIG, {'strip_accents': 'no'}, "strip_accents is 'no'"),
     (CONFIG, {'tokenizer_class': 'BertJapaneseTokenizer'}, 'BertJapaneseTokenizer'),
     ('config', {'tokenizer_class': 'BertJapaneseTokenizer'}, 'BertJapaneseTokenizer'),
     ('config', {'model_type': 'roformer'}, 'roformer'),
+    (CONFIG, {'word_tokenizer_type': 'mecab'}, 'word_tokenizer_type mecab'),
+    (CONFIG, {'do_basic_tokenize': False}, 'do_basic_tokenize False'),
+    (CONFIG, {'never_split': ['a-b']}, 'never_split'),
     ('added_tokens', {'new-token': 7}, "add the token 'new-token'"),
+    (CONFIG, {'added_tokens_decoder': {'7': {'content': '<e>'}}}, "add the token '<e>'"),
     ('added_tokens', [], 'not hold a JSON object'),
   ],
 )

@@ -22,7 +22,7 @@ def write(
 ) -> str:
   """The text of the card. notes: paragraphs that a reader must see. facts: the known ones of
   name, source, step, metrics, is_part (whether these are of a part of the held-out data), labels,
-  data, and longest, the most tokens of a text."""
+  data, languages (codes), and longest, the most tokens of a text."""
   import jinja2  # what trains needs none
 
   task = TASKS[config.objective]

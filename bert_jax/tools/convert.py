@@ -39,9 +39,11 @@ def convert(
   positions: int = 0,
   strict: bool = True,
   part: str = '',
+  languages: Sequence[str] = (),
 ) -> None:
   """Converts a source to a target (see the module), verifies what was written, and says so.
-  part: which model of a run that has several (Family.other_models)."""
+  part: which model of a run that has several (Family.other_models). languages: codes, for the
+  card."""
   out, is_export = folder_of(target), target.startswith(HF)
   folder = hub.folder(source)
   log.info('reading %s', folder)
@@ -71,7 +73,8 @@ def convert(
   with lock.whole_folder(out) as partial:
     log.info('writing %s', out)
     if is_export:
-      names, left_out = export_run(partial, model, facts | {'name': out.name})
+      facts |= {'name': out.name, 'languages': languages}
+      names, left_out = export_run(partial, model, facts)
       tell('left out', left_out)
     else:
       write_workdir(partial, model, facts)
@@ -245,6 +248,7 @@ def main(argv: Sequence[str] | None = None) -> None:
   add('--to', required=True, metavar='DST', help='new workdir; hf:OUT: a new folder')
   add('--which', default='latest', help='of a run: latest, best or a step')
   add('--positions', type=int, help='rows of the position table: cut, or the rest new')
+  add('--language', default='', metavar='CODE,CODE', help='of its text, for the model card: de,en')
   add('--allow-unused', action='store_true', help='convert although tensors have no place')
   for objective, family in TASKS.items():
     for part in family.other_models:
@@ -263,6 +267,7 @@ def main(argv: Sequence[str] | None = None) -> None:
       positions=args.positions or 0,
       strict=not args.allow_unused,
       part=args.part,
+      languages=[code for code in args.language.split(',') if code],
     )
 
 

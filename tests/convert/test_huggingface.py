@@ -50,7 +50,6 @@ def test_the_casing_of_a_folder_is_the_same_wherever_it_is_read(tmp_path, caplog
   config = finetune(tmp_path, source)  # do_lower_case=true
   config.model.vocab_size = len(WORDS)
   assert not run_tokenizer.load_or_train(config, source, None).do_lower_case
-  assert 'text is not lower-cased, as the vocabulary of' in caplog.text
   (source / 'tokenizer_config.json').unlink()
   for words in ([*WORDS[:-1], 'Film'], [*WORDS[:-1], 'film']):
     (source / 'vocab.txt').write_text('\n'.join(words) + '\n')

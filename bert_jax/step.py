@@ -188,9 +188,8 @@ def make_train_step(
   """Makes train_step(state, batch, constants) -> (state, {name: Mean or scalar}). make_optimizer:
   of constants.numbers. moment_of: Timeline.at. frozen: a tree of booleans, True for parameters that
   get no gradient. skip: if loss or gradient are not finite, only the step's number changes; metrics
-  then have `module_norms`. With accumulation > 1 the gradient is exact for the whole batch: each
-  term is divided by its weight there. grows: see gradients.accumulated. by_device:
-  gradients.over_devices, if each device computes its own rows; None: XLA splits the step."""
+  then have `module_norms`. With accumulation > 1 each term is divided by its weight in the whole
+  batch. grows: see gradients.accumulated. by_device: gradients.over_devices, or None."""
   weights = objective.loss_weights
 
   def train_step(state, batch, constants):

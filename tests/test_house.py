@@ -294,8 +294,8 @@ def test_the_trail_is_read_in_an_evening():
 
 # Python's tokens without comments, texts, line ends and indentation: ideas, which no formatting
 # changes. A new capability says in its commit by how much it raises these, and what it replaces.
-MOST_TOKENS = {'bert_jax': 275_000, 'tests': 360_000}
-MOST_LINES = 80  # of a function
+MOST_TOKENS = {'bert_jax': 257_000, 'tests': 280_000}
+MOST_LINES = 60  # of a function
 UNCOUNTED = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
 UNCOUNTED |= {tokenize.STRING}
 
@@ -314,7 +314,7 @@ def test_no_function_is_longer_than_a_screen():
   long = {}
   for path in MODULES:
     for node in ast.walk(tree(path)):
-      if isinstance(node, ast.FunctionDef) and node.end_lineno - node.lineno >= MOST_LINES:
+      if isinstance(node, ast.FunctionDef) and node.end_lineno - node.lineno + 1 > MOST_LINES:
         long[f'{path}:{node.name}'] = node.end_lineno - node.lineno + 1
   assert not long
 

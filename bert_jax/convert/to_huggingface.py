@@ -92,15 +92,19 @@ def write(
     sentence_transformers.write(out, vector, model.hidden_size, length, dense, model.projection_act)
   card = model_card.write(config, architecture, head, notes, {**facts, 'longest': longest})
   write_whole(out / 'README.md', card)
-  writing = dict(config_lib.flatten(config).get(task.writing, ()))
-  if writing:
-    theirs = {key: writing[x] for key, x in config_json.WRITING.items() if x in writing}
-    write_json(out / 'generation_config.json', theirs)
+  _write_generation(out, dict(config_lib.flatten(config).get(task.writing, ())))
   # Written last: a folder with a config.json is a whole model.
   text = json.dumps(settings, indent=2, ensure_ascii=False) + '\n'
   checksums.write(out, {'config.json': text})
   write_whole(out / 'config.json', text)
   return {path: names[path] for path in kept}, left_out
+
+
+def _write_generation(out, writing):
+  """Writes how a model of a translation task writes, if it is one."""
+  if writing:
+    theirs = {key: writing[x] for key, x in config_json.WRITING.items() if x in writing}
+    write_json(out / 'generation_config.json', theirs)
 
 
 def head_of(config: Any, parts: Collection[str]) -> Head:

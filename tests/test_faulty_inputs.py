@@ -67,7 +67,6 @@ ROPE = {'full_attention': {'rope_theta': LONG}}
   [
     ({'model_type': LONG}, 'model_type'),
     (SIZED | {'vocab_size': -(10**4_000)}, 'vocab_size'),
-    (SIZED | {'num_hidden_layers': 2 * 10**9}, 'num_hidden_layers'),
     ({'model_type': 'gpt2', 'n_embd': None}, 'does not say'),
     ({'model_type': 'modernbert', 'rope_parameters': ROPE}, 'rope'),
     (MODERN | {'layer_types': [['x'], 'x']}, 'layer_types'),

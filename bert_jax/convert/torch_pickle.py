@@ -2,11 +2,13 @@
 
 A pickle is a program that may call whatever it can name. Here it can only name the parts of a table
 of tensors, so a file that asks for more is refused before anything of it runs. Both forms of
-torch/serialization.py are read: the zip of torch 1.6 and later, and the stream before it.
+torch/serialization.py are read: the zip of torch 1.6 and later, and the stream before it. Sizes
+that a file states are compared with its bytes before anything of that size is made.
 """
 
 import math
 import pickle
+import pickletools
 import struct
 import zipfile
 from collections import OrderedDict
@@ -22,6 +24,7 @@ MAGIC = 0x1950A86A20F9469CFC6C
 _KINDS: dict[str, Any] = dict(Float='f4', Double='f8', Half='f2', BFloat16=ml_dtypes.bfloat16)
 _KINDS |= dict(Long='i8', Int='i4', Short='i2', Char='i1', Byte='u1', Bool='?')
 TYPES = {f'{name}Storage': np.dtype(kind) for name, kind in _KINDS.items()}
+PACKED = 20  # weights hardly compress: a zip that unpacks to so many times its size is refused
 
 
 class Refused(Exception):
@@ -33,6 +36,13 @@ class _Storage(NamedTuple):
 
   key: str
   dtype: np.dtype
+  count: int  # of numbers
+
+  def check(self, size: int) -> None:
+    """ValueError unless so many bytes are all its numbers."""
+    if size != self.count * self.dtype.itemsize:
+      number = size // self.dtype.itemsize
+      raise ValueError(f'storage {self.key} has {number} numbers, not {self.count}')
 
 
 class _Tensor(NamedTuple):
@@ -67,7 +77,7 @@ class _Unpickler(pickle.Unpickler):
       raise Refused(f'a storage {pid!r:.80}')
     if len(pid) > 5 and pid[5] is not None:
       raise Refused('a storage inside another (view_metadata)')
-    return _Storage(str(pid[2]), pid[1])
+    return _Storage(str(pid[2]), pid[1], int(pid[4]))
 
 
 def read(path: Path) -> dict[str, np.ndarray]:
@@ -88,17 +98,34 @@ def read(path: Path) -> dict[str, np.ndarray]:
     raise InputError(f'{path} cannot be read as weights of torch ({why}); is it whole?') from None
 
 
+def _load(file):
+  """Loads the next pickle of a file, whose numbers are checked, since they are made room for."""
+  start = file.tell()
+  size = file.seek(0, 2)
+  file.seek(start)
+  for opcode, number, _ in pickletools.genops(file):
+    if opcode.name in ('PUT', 'LONG_BINPUT', 'FRAME') and number > size:
+      raise ValueError(f'{opcode.name} of {number} in {size} bytes')
+  file.seek(start)
+  return _Unpickler(file).load()
+
+
 def _read_zip(path):
   with zipfile.ZipFile(path) as archive:
+    whole, on_disk = sum(info.file_size for info in archive.infolist()), path.stat().st_size
+    if whole > PACKED * on_disk:
+      raise ValueError(f'its {on_disk:,} bytes would unpack to {whole:,}')
     (main,) = (name for name in archive.namelist() if name.endswith('/data.pkl'))
     root = main.removesuffix('data.pkl')
     if f'{root}byteorder' in archive.namelist() and archive.read(f'{root}byteorder') != b'little':
       raise InputError(f'{path} was written on a big-endian machine; save it as safetensors.')
     with archive.open(main) as file:
-      table = _Unpickler(file).load()
+      table = _load(file)
     storages = {}
     for storage in {tensor.storage for tensor in _tensors(table)}:
-      storages[storage] = np.frombuffer(archive.read(f'{root}data/{storage.key}'), storage.dtype)
+      place = f'{root}data/{storage.key}'
+      storage.check(archive.getinfo(place).file_size)
+      storages[storage] = np.frombuffer(archive.read(place), storage.dtype)
     return table, storages
 
 
@@ -106,7 +133,7 @@ def _read_stream(path):
   """Reads the form before torch 1.6: pickles of a magic number, a version, machine properties, the
   table and the keys of its storages; then the count and the numbers of each storage."""
   with open(path, 'rb') as file:
-    magic, version, machine, table, keys = (_Unpickler(file).load() for _ in range(5))
+    magic, version, machine, table, keys = (_load(file) for _ in range(5))
     if (magic, version, machine['little_endian']) != (MAGIC, 1001, True):
       raise ValueError('not the header of torch.save')
     by_key = {tensor.storage.key: tensor.storage for tensor in _tensors(table)}
@@ -115,8 +142,10 @@ def _read_stream(path):
       if key not in by_key:
         raise ValueError(f'storage {key} is of no tensor')
       (count,) = struct.unpack('<q', file.read(8))
-      storage = by_key[key]
-      storages[storage] = np.fromfile(file, storage.dtype, count)
+      storage, left = by_key[key], path.stat().st_size - file.tell()
+      size = count * storage.dtype.itemsize
+      storage.check(min(size, left))
+      storages[storage] = np.frombuffer(file.read(size), storage.dtype)
   return table, storages
 
 

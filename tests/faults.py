@@ -61,6 +61,8 @@ OFTEN = golden.settings("""steps=12 eval.every=4 eval.batches=0 checkpoint.every
 checkpoint.keep_latest=3 log.every=1 optimizer.accumulation=1 checkpoint.best_metric=""")
 RUNS = golden.RUNS | recorder.MORE_RUNS
 RUNS['a prepared corpus'] = RUNS['nsp'][0], RUNS['nsp'][1] | {'data.train': '{texts}/prepared'}
+TAUGHT = RUNS['from a teacher']
+RUNS['from a teacher'] = TAUGHT[0], TAUGHT[1] | {'model.num_hidden_layers': '1'}
 # Of the damage of files and inputs: which runs, of which what is read.
 READ = {
   'lines': 'nsp',

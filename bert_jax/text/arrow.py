@@ -225,7 +225,12 @@ def _features(schema: Any) -> dict[str, Any]:
   about = (schema.metadata or {}).get(b'huggingface')
   if not about:
     return {}
-  features = json.loads(about)['info']['features'].items()
+  try:
+    features = json.loads(about)['info']['features'].items()
+  except (ValueError, LookupError, TypeError, AttributeError) as error:
+    raise InputError(
+      f'the huggingface entry of a table is damaged ({first_line(error)}); write the table again.'
+    ) from error
   return {name: x for name, x in features if '"ClassLabel"' in json.dumps(x)}
 
 

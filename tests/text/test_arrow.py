@@ -374,3 +374,10 @@ def test_a_set_of_hugging_face_by_name(tmp_path):
     {'text': 'c', 'n': '3'}
   ]  # and not the old ones
   assert arrow.hf_set(spec, 'train')[2] != before
+
+
+@pytest.mark.parametrize('entry', ['{"info": ', '{"info": 3}', '[]'])
+def test_a_damaged_entry_of_a_schema_is_a_sentence(entry):
+  schema = pa.schema([('text', pa.string())], metadata={'huggingface': entry})
+  with pytest.raises(InputError, match='huggingface entry'):
+    arrow._features(schema)

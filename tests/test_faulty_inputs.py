@@ -17,7 +17,7 @@ from bert_jax.convert.families import record
 from bert_jax.tasks.classification import reading as classification
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.tagging import conll
-from bert_jax.text import documents, plain_formats, tables
+from bert_jax.text import documents, plain_formats
 from bert_jax.text.values import NotJson, json_value, whole_number
 
 HUGE, DEEP = '1' * 5_000, '[' * 100_000
@@ -166,21 +166,7 @@ def test_the_cutter_and_the_reader_agree_on_what_is_blank(tmp_path, monkeypatch,
     monkeypatch.setattr(documents, 'BLOCK_BYTES', 1 << 20)
 
 
-def test_what_is_no_heading_of_wikitext():
-  assert not any(map(plain_formats.wikitext_heading, ('= =', '=', '= a', '= = a =', 'a')))
-
-
 # ---- tables --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize('name', ['a.csv', 'a.tsv'])
-@pytest.mark.parametrize('mark', [';', '|', ',', '\t'])
-def test_the_header_shows_the_delimiter(tmp_path, name, mark):
-  rows = [['sentence', 'label'], ['a; b, c', '1'], ['d', '0']]
-  quote = (lambda x: x) if (name, mark) == ('a.tsv', '\t') else lambda x: f'"{x}"'
-  (tmp_path / name).write_text(''.join(mark.join(map(quote, row)) + '\n' for row in rows))
-  found = [row for _, row in tables.records(str(tmp_path / name), counts=Counter())]
-  assert found == [{'sentence': 'a; b, c', 'label': '1'}, {'sentence': 'd', 'label': '0'}]
 
 
 @pytest.mark.parametrize('several', [True, False])

@@ -64,7 +64,7 @@ def _rows(path, encoding, counts):
   def wrong(where, sentence, kind):
     damaged.append((_number(where), InputError(f'{where}: {sentence}')))
 
-  if not path or files.is_pipe(path):
+  if not path or Path(path).expanduser().is_fifo():
     source = Path(path or files.STDIN)
     rows = tables.of_pipe(source, counts=counts, wrong=wrong, encoding=encoding)
   else:

@@ -60,34 +60,11 @@ def without_dictionaries(table: Any) -> Any:
   """A pyarrow.Table with values in place of dictionaries, such as pandas' categories."""
   import pyarrow as pa
 
-  fields = [field.with_type(_type(field.type)) for field in table.schema]
-  schema = pa.schema(fields, table.schema.metadata)
-  try:
-    return table.cast(schema)
-  except pa.ArrowNotImplementedError:  # of polars' categories, whose names are a string_view
-    return pa.Table.from_pylist(table.to_pylist(), schema)
-
-
-def _type(kind: Any) -> Any:
-  """A type without dictionaries wherever they are in it."""
-  import pyarrow as pa
-
-  def inner(field):
-    return field.with_type(_type(field.type))
-
-  if pa.types.is_dictionary(kind):
-    return _type(kind.value_type)
-  if pa.types.is_struct(kind):
-    return pa.struct([inner(field) for field in kind])
-  if pa.types.is_map(kind):
-    return pa.map_(inner(kind.key_field), inner(kind.item_field), kind.keys_sorted)
-  if pa.types.is_fixed_size_list(kind):
-    return pa.list_(inner(kind.value_field), kind.list_size)
-  if pa.types.is_list(kind):
-    return pa.list_(inner(kind.value_field))
-  if pa.types.is_large_list(kind):
-    return pa.large_list(inner(kind.value_field))
-  return kind
+  for i, field in enumerate(table.schema):
+    if pa.types.is_dictionary(field.type):
+      values = pa.array(table[i].to_pylist(), field.type.value_type)
+      table = table.set_column(i, field.name, values)
+  return table
 
 
 def _stream(table):
@@ -207,17 +184,15 @@ def records_of(table: Any, where: str) -> tuple[list[dict[str, Any]], dict[str, 
   """(The rows of a pyarrow.Table, {column: kind of its values}), as records has them."""
   import pyarrow as pa
 
-  features, columns, kinds = _features(table.schema), [], {}
-  for field in table.schema:
-    kinds[field.name] = _kind(field.type, features.get(field.name))
-    try:
-      columns.append(table[field.name].to_pylist())
-    except (ValueError, OverflowError, pa.ArrowException) as error:
-      raise InputError(
-        f'{where}: column {field.name!r} holds {field.type} that Python has no value for '
-        f'({first_line(error)}); write it as text, or leave it out'
-      ) from error
-  return [dict(zip(kinds, row)) for row in zip(*columns, strict=True)], kinds
+  try:
+    rows = table.to_pylist()
+  except (ValueError, OverflowError, pa.ArrowException) as error:
+    raise InputError(
+      f'{where} holds a value that Python has no form for ({first_line(error)}); '
+      'write it as text, or leave its column out'
+    ) from error
+  features = _features(table.schema)
+  return rows, {field.name: _kind(field.type, features.get(field.name)) for field in table.schema}
 
 
 def _features(schema: Any) -> dict[str, Any]:

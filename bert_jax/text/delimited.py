@@ -12,7 +12,6 @@ from bert_jax.files import Path
 from bert_jax.text.encodings import Lines
 
 Cells = Iterator[tuple[int, list[str]]]  # line numbers, cells
-_EXCEL = re.compile('"?sep=(.)"?', re.IGNORECASE)  # a first line that names the delimiter
 _HEAD = 1000  # lines behind the first quote of a TSV file that show whether its cells are quoted
 _OPENING = re.compile(r'(?:^|\t)"', re.MULTILINE)
 _QUOTED = re.compile(r'"((?:[^"]|"")*)"(?=\t|\n|\Z)')  # a cell
@@ -25,59 +24,53 @@ def cells(
 ) -> tuple[str, Cells]:
   """The delimiter of a TSV or CSV file, which its first line shows, and the cells of each line.
   usual: the delimiter by its name."""
-  head = list(itertools.islice(numbered, _HEAD))
-  match = _EXCEL.fullmatch(head[0][1])
-  if match:
-    delimiter, head = match[1], head[1:]
-  else:
-    line = next((line for _, line in head if line.strip()), '')
-    delimiter = max(',;|\t', key=line.count)
-    named = {cell.strip(' "') for cell in line.split(delimiter)}
-    if delimiter not in line or (columns and not named & set(columns)):
-      delimiter = usual
-    elif usual in line:
-      delimiter = max(usual, delimiter, key=lambda mark: _fitting([x for _, x in head], mark))
+  blank, header = [], ''
+  for number, line in numbered:
+    blank.append((number, line))
+    if line.strip():
+      header = line
+      break
+  lines = itertools.chain(blank, numbered)
+  unquoted = re.sub('"[^"]*"', '', header)
+  delimiter = max(f'{usual},;|\t', key=unquoted.count)
+  names = {cell.strip(' "') for cell in header.split(delimiter)}
+  if columns and not names & set(columns):  # it is no header, but a row
+    delimiter = usual
   if delimiter != usual:
     counts[f'tables with {delimiter!r} between their cells'] += 1
-  lines = itertools.chain(head, numbered)
   if delimiter == '\t' == usual:
     return delimiter, _of_tabs(path, lines, counts)
-  return delimiter, _csv(path, lines, delimiter, head[0][0] if head else 1)
-
-
-def _fitting(lines: list[str], delimiter: str) -> float:
-  """The share of the rows with as many cells as the first if a delimiter stands between them."""
-  rows = csv.reader((x.replace('\r', ' ') + '\n' for x in lines), delimiter=delimiter)
-  widths = [len(row) for row in rows if any(map(str.strip, row))]
-  return widths.count(widths[0]) / len(widths)
+  return delimiter, _csv(path, lines, delimiter, first=1)
 
 
 def _of_tabs(path: Path, numbered: Lines, counts: Counter) -> Cells:
   """The cells of a TSV file; the lines from the first that quotes a cell on show if it is CSV's."""
-
-  def plain(line):
-    return line.split('\t') if line.strip(' ') else []
-
-  first = ''
+  header, head = '', []
   for number, line in numbered:
-    first = first or line
-    if not _OPENING.search(line):
-      yield number, plain(line)
-      continue
-    head = [(number, line), *itertools.islice(numbered, _HEAD)]
-    lines = itertools.chain(head, numbered)
-    texts = [line for _, line in head]
-    if first != line:
-      texts.insert(0, first)
-    while len(head) > _HEAD and sum(text.count('"') for text in texts) % 2:
-      texts.pop()  # a cell may go on behind them
-    quoted = _is_quoted('\n'.join(texts))
-    kind = 'with quoted cells, as in CSV' if quoted else 'without quoting (quotes are characters)'
-    counts[f'tables {kind}'] += 1
-    if quoted:
-      yield from _csv(path, lines, '\t', number)
-    else:
-      yield from ((n, plain(x)) for n, x in lines)
+    header = header or line
+    if _OPENING.search(line):
+      head = [(number, line), *itertools.islice(numbered, _HEAD)]
+      break
+    yield number, _split(line)
+  if not head:
+    return
+  texts = [line for _, line in head]
+  while len(head) > _HEAD and sum(text.count('"') for text in texts) % 2:
+    texts.pop()  # a cell may go on behind them
+  if head[0][1] != header:
+    texts.insert(0, header)
+  lines = itertools.chain(head, numbered)
+  if _is_quoted('\n'.join(texts)):
+    counts['tables with quoted cells, as in CSV'] += 1
+    yield from _csv(path, lines, '\t', first=head[0][0])
+    return
+  counts['tables without quoting (quotes are characters)'] += 1
+  for number, line in lines:
+    yield number, _split(line)
+
+
+def _split(line: str) -> list[str]:
+  return line.split('\t')
 
 
 def _is_quoted(text: str) -> bool:

@@ -8,7 +8,6 @@ Files are parsed with `ast`, never imported, and come in the same order in every
 import ast
 import contextlib
 import functools
-import gc
 import gzip
 import hashlib
 import itertools
@@ -25,7 +24,7 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from bert_jax.copies import cache_folder
-from bert_jax.errors import InputError, log
+from bert_jax.errors import InputError
 from bert_jax.files import Path, make_folder, write_whole
 from bert_jax.text.sentences import split_sentences
 
@@ -57,7 +56,7 @@ class Docstring(NamedTuple):
 def docstrings() -> Iterator[Docstring]:
   """Every docstring of every module of PACKAGES, in source order; test modules are left out.
   Parsing takes 8 to 15 s, so the result is kept in ~/.cache/bert_jax (or $XDG_CACHE_HOME/bert_jax)
-  under a name that changes with all files read. Files that do not parse are skipped and logged."""
+  under a name that changes with all files read. Files that do not parse are skipped."""
   modules = []
   for package in PACKAGES:
     modules += _modules(package)
@@ -65,17 +64,14 @@ def docstrings() -> Iterator[Docstring]:
     raise InputError('no documentation found to read; run pip install -r requirements.txt')
   cache = _cache_path(modules)
   try:
-    texts, broken = json.loads(gzip.decompress(cache.read_bytes()))
+    texts = json.loads(gzip.decompress(cache.read_bytes()))
   except (OSError, EOFError, ValueError, zlib.error):  # there is none, or it is damaged
-    texts, broken = _read(modules)
-    try:
+    texts = _read(modules)
+    with contextlib.suppress(OSError):  # then it is read anew each time
       make_folder(cache.parent)
-      write_whole(cache, gzip.compress(json.dumps([texts, broken]).encode(), compresslevel=1))
-    except OSError:
-      pass  # read anew each time
-  if broken:
-    log.warning('docs: skipped %d files that do not parse: %s', len(broken), ', '.join(broken))
-  yield from (Docstring(*fields) for fields in texts)
+      write_whole(cache, gzip.compress(json.dumps(texts).encode(), compresslevel=1))
+  for package, module, text in texts:
+    yield Docstring(package, module, text)
 
 
 def documents() -> Iterator[tuple[str, list[str]]]:
@@ -148,22 +144,18 @@ def _modules(package: str) -> list[tuple[str, str, Path]]:
   return sorted(modules)
 
 
-def _read(modules: list[tuple[str, str, Path]]) -> tuple[list[Docstring], list[str]]:
-  """Parses all (package, module, path); returns the docstrings and the files that do not parse."""
-  texts, broken = [], []
-  gc.disable()  # Trees are made of many small objects: without the collector 40 % faster.
-  try:
-    for package, module, path in modules:
-      try:
-        with warnings.catch_warnings(action='ignore'):  # other people's invalid escapes
-          tree = ast.parse(path.read_bytes())
-      except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        broken.append(str(path))
-      else:
-        texts.extend(Docstring(package, module, text) for text in _texts(tree))
-  finally:
-    gc.enable()
-  return texts, broken
+def _read(modules: list[tuple[str, str, Path]]) -> list[tuple[str, str, str]]:
+  """Parses all (package, module, path): the (package, module, text) of each docstring."""
+  texts = []
+  for package, module, path in modules:
+    try:
+      with warnings.catch_warnings(action='ignore'):  # other people's invalid escapes
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+      continue
+    for text in _texts(tree):
+      texts.append((package, module, text))
+  return texts
 
 
 def _texts(node: ast.AST) -> Iterator[str]:

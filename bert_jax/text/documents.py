@@ -8,9 +8,6 @@ is named (corpus.format), or a file's suffix tells it (`.gz` or `.zst` may follo
   lines       a paragraph a line, to be split into sentences; a blank line between documents
   paragraphs  .md: a blank line between paragraphs, wrapped lines joined; a heading opens a document
   jsonl       .jsonl, .json: one object a line whose text field is a document, a paragraph a line
-  wiki        WikiExtractor's output, `<doc ...>` before each document, a paragraph a line
-  wikitext    WikiText-2 and -103, a paragraph a line; headings (` = Title = `, ` = = Part = = `)
-              open documents, as in Markdown
   records     .parquet, .arrow, .feather: rows whose text field is a document, as in jsonl, whatever
               format is named. In a folder with such files they alone are read
 
@@ -20,12 +17,10 @@ file. A line of 64 MB (text8 is one of 100 MB) is to be split first. Invalid UTF
 counted; any other fault is an InputError.
 """
 
-import functools
 import hashlib
 import io
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from bert_jax.errors import InputError, listed, log, quoted
@@ -33,7 +28,7 @@ from bert_jax.files import Path
 from bert_jax.text import encodings, files, record_sources
 from bert_jax.text.encodings import Lines
 from bert_jax.text.files import parse_json
-from bert_jax.text.plain_formats import BLANK, OPENS, PARAGRAPHS, SUFFIXES
+from bert_jax.text.plain_formats import OPENS, PARAGRAPHS, SUFFIXES, bare
 from bert_jax.text.record_sources import Block
 from bert_jax.text.sentences import split_sentences
 
@@ -109,15 +104,15 @@ def blocks(
   if format == 'auto':
     format = SUFFIXES.get(files.suffix(Path(path)), 'sentences')
 
-  def bare(raw):
-    return _bare(raw.decode(errors='replace'), BLANK.get(format))
+  def text_of(raw):
+    return bare(raw.decode(errors='replace'), format)
 
   lines, size, first, position, is_cut = [], 0, 1, 0, False
   for number, raw, at in files.raw_lines(Path(path), encoding):
-    opening = size >= BLOCK_BYTES and OPENS[format](map(bare, reversed(lines)), bare(raw))
-    if opening or size >= LONGEST_DOCUMENT:
+    opens = size >= BLOCK_BYTES and OPENS[format](map(text_of, reversed(lines)), text_of(raw))
+    if opens or size >= LONGEST_DOCUMENT:
       yield Block(path, format, first, b''.join(lines), position, is_cut)
-      lines, size, first, is_cut = [], 0, number, not opening
+      lines, size, first, is_cut = [], 0, number, not opens
     lines.append(raw)
     size += len(raw)
     position = at
@@ -131,15 +126,16 @@ def read_block(
   path = Path(block.path)
   if record_sources.has_records(block.path):
     rows = record_sources.rows(block, counts, text_field)
-    named = ((name, name, record) for name, record in rows)
-    read = _documents_of(named, text_field, counts, skip)
+    records = ((name, name, record) for name, record in rows)
+    read = _documents_of(records, text_field, counts, skip)
   else:
     if block.is_cut:
       counts['cut_documents'] += 1
     lines = enumerate(io.BytesIO(block.data), block.first)
     numbered = encodings.decoded(path, lines, counts)
     if block.format == 'jsonl':
-      read = _documents_of(_jsonl(path, numbered, counts), text_field, counts, skip)
+      records = _jsonl(path, numbered, counts, skip)
+      read = _documents_of(records, text_field, counts, skip)
     else:
       read = _plain_documents(path, numbered, block.format)
   for document in read:
@@ -186,13 +182,14 @@ def is_held_out(hashes: Any, share: float) -> Any:
 
 
 def _plain_documents(path: Path, numbered: Lines, format: str) -> Iterator[Document]:
-  opens, blank, start, lines = OPENS[format], BLANK.get(format), 0, []
+  start, lines = 0, []  # start: the number of the document's first line, 0 before it
   for number, line in numbered:
-    line = _bare(line, blank)
-    if start and opens(reversed(lines), line):
+    line = bare(line, format)
+    if start and OPENS[format](reversed(lines), line):
       yield _document(f'{path.name}:{start}', format, lines)
       start, lines = 0, []
-    start = start or (number if line else 0)
+    if line and not start:
+      start = number
     lines.append(line)
   if start:
     yield _document(f'{path.name}:{start}', format, lines)
@@ -207,37 +204,41 @@ def _document(name: str, format: str, lines: list[str]) -> Document:
   return Document(name, Sentences(sentences, between.join(text for text, _ in paragraphs)))
 
 
-def _bare(line: str, blank: re.Pattern | None) -> str:
-  """A line without white space (of any script) at its ends; '' for one that counts as blank."""
-  line = line.strip()
-  return '' if blank and blank.fullmatch(line) else line
+Records = Iterator[tuple[str, str, dict[str, Any]]]  # name of the document, place, record
 
 
-Rows = Iterator[tuple[str, str, Callable[[], dict[str, Any]]]]  # name, place, what reads the row
-
-
-def _jsonl(path: Path, numbered: Lines, counts: Counter) -> Rows:
+def _jsonl(path: Path, numbered: Lines, counts: Counter, skip: bool) -> Records:
   for number, line in numbered:
     if line.strip():
       where = f'{path}:{number}'
-      yield f'{path.name}:{number}', where, functools.partial(parse_json, line, where, counts)
+      try:
+        record = parse_json(line, where, counts)
+      except InputError as error:
+        _leave_out(error, counts, skip)
+      else:
+        yield f'{path.name}:{number}', where, record
 
 
-def _documents_of(rows: Rows, field: str, counts: Counter, skip: bool) -> Iterator[Document]:
-  for name, where, read in rows:
+def _documents_of(records: Records, field: str, counts: Counter, skip: bool) -> Iterator[Document]:
+  for name, where, record in records:
     try:
-      text = _text_of(read(), field, where)
+      text = _text_of(record, field, where)
     except InputError as error:
-      if not skip:
-        raise
-      if not counts['left_out_records']:
-        log.warning('%s (left out, and so are others without a text)', error)
-      counts['left_out_records'] += 1
-    else:
-      sentences = []
-      for paragraph in text.splitlines():
-        sentences += split_sentences(paragraph)
-      yield Document(name, Sentences(sentences, text))
+      _leave_out(error, counts, skip)
+      continue
+    sentences = []
+    for paragraph in text.splitlines():
+      sentences += split_sentences(paragraph)
+    yield Document(name, Sentences(sentences, text))
+
+
+def _leave_out(error: InputError, counts: Counter, skip: bool) -> None:
+  """Raises the fault of a record or, with `skip`, counts it."""
+  if not skip:
+    raise error
+  if not counts['left_out_records']:
+    log.warning('%s (left out, and so are others without a text)', error)
+  counts['left_out_records'] += 1
 
 
 def _text_of(row: dict[str, Any], field: str, where: str) -> str:

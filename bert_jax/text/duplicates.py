@@ -21,7 +21,8 @@ from bert_jax.text.sentences import UNSPACED
 _WORDS = 5  # words in a shingle
 _PERMUTATIONS = 128  # the standard error of a similarity s is (s (1 - s) / 128) ** 0.5
 _SEED = 1
-_CHUNK = 1024  # shingles, keys or signatures at a time, which fit the processor's cache
+_CHUNK = 1024  # shingles at a time, which fit the processor's cache
+_STEP = 64  # signatures at a time
 
 _TOKENS = re.compile(rf'[{UNSPACED}]|[^\s{UNSPACED}]+')
 
@@ -91,18 +92,18 @@ class Seen:
 
   def __init__(self, kind: str, threshold: float = 0.8):
     self.signer = Signer(threshold) if kind == 'near' else None
-    self._numbers: dict[int, int] = {}  # {exact_key: number of its document}
+    self._keys: dict[int, None] = {}  # the exact_key of each document, in order
     self._by_band: dict[int, list[int]] = {}  # {key of a band: numbers of its documents}
     self._signatures: list[np.ndarray] = []
     self._saved = 0  # documents that state() has returned
 
   def __len__(self) -> int:
-    return len(self._numbers)
+    return len(self._keys)
 
   def is_duplicate(self, key: int, signature: np.ndarray | None = None) -> str:
     """Adds a document; 'exact', 'near' or '': how it duplicates an earlier one.
     key: its exact_key. signature: from a Signer with the same threshold, if kind is 'near'."""
-    if key in self._numbers:
+    if key in self._keys:
       return 'exact'  # later documents are compared with the first one, which is the same text
     is_near = False
     if self.signer:
@@ -113,7 +114,7 @@ class Seen:
         same_band.update(self._by_band.get(band, ()))
       is_near = _is_near(signature, self._signatures, same_band, self.signer.threshold)
       self._add_bands(bands, signature)
-    self._numbers[key] = len(self._numbers)
+    self._keys[key] = None
     return 'near' if is_near else ''
 
   def _add_bands(self, bands: list[int], signature: np.ndarray) -> None:
@@ -126,7 +127,7 @@ class Seen:
     Exact duplicates are left out; signatures are there if kind is 'near'."""
     first, self._saved = self._saved, len(self)
     state: dict[str, np.ndarray] = {}
-    state['keys'] = np.array(list(self._numbers)[first:], np.uint64)
+    state['keys'] = np.array(list(self._keys)[first:], np.uint64)
     if self.signer:
       signatures = np.array(self._signatures[first:], np.uint16)
       state['signatures'] = signatures.reshape(-1, _PERMUTATIONS)
@@ -135,7 +136,7 @@ class Seen:
   def add(self, state: dict[str, np.ndarray]) -> None:
     """Adds what `state` returned in an earlier process; `state` will not return it again."""
     for key in state['keys'].tolist():
-      self._numbers[key] = len(self._numbers)
+      self._keys[key] = None
     if self.signer:
       for signature in state['signatures']:
         self._add_bands(self.signer.bands(signature), signature)
@@ -146,13 +147,11 @@ def _is_near(
   signature: np.ndarray, signatures: Sequence[np.ndarray], numbers: Iterable[int], threshold: float
 ) -> bool:
   """Whether the estimated similarity to one of signatures[numbers] is at least the threshold."""
-  # In growing steps: where many share a band they are mostly copies, and the next one is near.
-  numbers, step = iter(numbers), 4
-  some = list(itertools.islice(numbers, step))
-  while some:
+  # In steps: where many share a band they are mostly copies, and one of the first is near.
+  numbers = iter(numbers)
+  while some := list(itertools.islice(numbers, _STEP)):
     others = np.array([signatures[i] for i in some])
-    if np.count_nonzero(others == signature, axis=1).max() / signature.size >= threshold:
+    agreeing = np.count_nonzero(others == signature, axis=1)
+    if agreeing.max() / signature.size >= threshold:
       return True
-    step = min(2 * step, _CHUNK)
-    some = list(itertools.islice(numbers, step))
   return False

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from bert_jax.errors import InputError, log, quoted
+from bert_jax.errors import InputError, quoted
 from bert_jax.files import Path
 
 MARKS = {codecs.BOM_UTF32_LE: 'utf-32', codecs.BOM_UTF32_BE: 'utf-32'}
@@ -24,7 +24,6 @@ MOST_BAD = 0.001  # share of the bytes of a file of UTF-8 that are no characters
 PROPOSED = ['cp1252', 'cp1250', 'cp1251', 'cp1253', 'cp1254', 'cp1255', 'cp1256']
 PROPOSED += ['gb18030', 'big5', 'cp932', 'cp949', 'koi8_r']
 FIELD = 'data.text_encoding (--text-encoding)'
-SAID = set()  # folders with bytes that are no characters, which is said once
 
 Lines = Iterator[tuple[int, str]]  # line numbers from 1, lines without their ends
 
@@ -78,15 +77,15 @@ class Checked:
     except UnicodeDecodeError:
       self.bad += line.decode(errors='replace').count('\ufffd')
       self.sample += line[:SAMPLE]
-      if self.bad > 1 and self.bad > MOST_BAD * self.size:
-        import charset_normalizer  # slow to import
+    if self.bad > 1 and self.bad > MOST_BAD * self.size:
+      import charset_normalizer  # slow to import
 
-        match = charset_normalizer.from_bytes(self.sample, cp_isolation=PROPOSED).best()
-        perhaps = f'perhaps {match.encoding}' if match else 'such as cp1252'
-        raise InputError(
-          f'{self.path} is not UTF-8 (line {number}); name its encoding in {FIELD}, {perhaps}, or '
-          'utf-8 to have the bytes that are no characters replaced.'
-        ) from None
+      match = charset_normalizer.from_bytes(self.sample, cp_isolation=PROPOSED).best()
+      proposal = f'perhaps {match.encoding}' if match else 'such as cp1252'
+      raise InputError(
+        f'{self.path} is not UTF-8 (line {number}); name its encoding in {FIELD}, {proposal}, or '
+        'utf-8 to have the bytes that are no characters replaced.'
+      )
 
 
 def decode(raw: bytes, counts: Counter) -> str:
@@ -107,17 +106,4 @@ def decoded(path: Path, numbered: Iterable[tuple[int, bytes]], counts: Counter) 
         f'leave the file out, or name what it is (utf-16-le) in {FIELD}'
       )
     counts['bytes'] += len(raw)
-    invalid = counts['invalid_utf8_lines']
-    line = decode(raw, counts)
-    if counts['invalid_utf8_lines'] > invalid and path.parent not in SAID:
-      SAID.add(path.parent)
-      log.warning(
-        '%s:%d has bytes that are no characters, as others beside it may have; they become U+FFFD, '
-        'counted; for letters, name another encoding in %s',
-        path,
-        number,
-        FIELD,
-      )
-    if line.endswith('\r\n'):
-      counts['lines that end in CRLF (as in LF)'] += 1
-    yield number, line.rstrip('\r\n')
+    yield number, decode(raw, counts).rstrip('\r\n')

@@ -67,13 +67,6 @@ def exists(path: str | Path) -> bool:
     return False
 
 
-def is_pipe(path: str) -> bool:
-  """Whether a path is a pipe's, as the shell makes for <(COMMAND)."""
-  with contextlib.suppress(OSError, ValueError):
-    return Path(path).expanduser().is_fifo()
-  return False
-
-
 def expand(spec: str) -> list[Path]:
   """The files a spec names, sorted: a file, a glob, a folder with all below it, or docs:NAME.
   Inside folders, names that begin with '.' or '_' are left out (.git, Spark's _SUCCESS)."""
@@ -167,10 +160,7 @@ def raw_lines(path: Path, encoding: str = '') -> Iterator[tuple[int, bytes, int]
 
 def _zstd(disk: BinaryIO) -> Any:
   try:
-    if sys.version_info >= (3, 14):
-      from compression import zstd
-    else:
-      from backports import zstd
+    from backports import zstd
   except ImportError:
     raise InputError(f'{disk.name} needs a library; run: pip install backports.zstd') from None
   return zstd.ZstdFile(disk)

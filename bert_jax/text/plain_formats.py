@@ -1,7 +1,7 @@
 """The formats of plain text: what opens a document, and what is a paragraph or a heading in it."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from bert_jax.text.sentences import split_sentences
 
@@ -11,20 +11,20 @@ _MARKS = re.compile(r'#{1,6}\s+')
 Paragraphs = list[tuple[str, list[str]]]  # texts, with their sentences
 
 
+def bare(line: str, format: str) -> str:
+  """A line without white space (of any script) at its ends; '' for one that counts as blank."""
+  line = line.strip()
+  if format == 'paragraphs' and RULE.fullmatch(line):
+    return ''
+  return line
+
+
 def _by_sentence(lines: list[str]) -> Paragraphs:
   return [(line, [line]) for line in lines if line]
 
 
 def _by_line(lines: list[str]) -> Paragraphs:
   return [(line, split_sentences(line)) for line in lines]
-
-
-def _by_wikitext_line(lines: list[str]) -> Paragraphs:
-  out = []
-  for line in lines:
-    title = wikitext_heading(line)
-    out.append((title, [title]) if title else (line, split_sentences(line)))
-  return out
 
 
 def _by_paragraph(lines: list[str]) -> Paragraphs:
@@ -43,28 +43,17 @@ def _by_paragraph(lines: list[str]) -> Paragraphs:
   return out
 
 
-def _by_wiki_line(lines: list[str]) -> Paragraphs:
-  lines = [line for line in lines if line and not line.startswith('<doc ')] or ['']
-  return [(lines[0], [lines[0]]), *_by_line(lines[1:])]
-
-
 def heading_of(line: str) -> str:
   """The text of a Markdown heading, without the marks that may close it; '' if the line, which has
-  no blanks at its ends, is none. Like the next, it takes time linear in the line's length."""
+  no blanks at its ends, is none. It takes time linear in the line's length."""
   match = _MARKS.match(line)
   if not match:
     return ''
   text = line[match.end() :]
-  bare = text.rstrip('#')
-  return bare.rstrip() if bare != text and bare[-1:].isspace() else text
-
-
-def wikitext_heading(line: str) -> str:
-  """The text of a WikiText heading, `= = Title = =`; '' if the line is none."""
-  words = line.split() if line.startswith('= ') and line.endswith(' =') else []
-  level = next((k for k, word in enumerate(words) if word != '='), 0)
-  closed = level and words[-level:] == ['='] * level and words[-level - 1] != '='
-  return ' '.join(words[level:-level]) if closed else ''
+  unmarked = text.rstrip('#')
+  if unmarked != text and unmarked[-1:].isspace():
+    return unmarked.rstrip()
+  return text
 
 
 # These say whether a line opens a document. before: the lines before it, the last one first.
@@ -74,24 +63,12 @@ def _after_blank(before: Iterator[str], line: str) -> bool:
   return bool(line) and not next(before, '')
 
 
-def _at_heading(heading: Callable[[str], str], before: Iterator[str], line: str) -> bool:
+def _at_heading(before: Iterator[str], line: str) -> bool:
   """A heading opens a document, unless it follows another one."""
-  if not heading(line):
+  if not heading_of(line):
     return False
   last = next(filter(None, before), '')
-  return bool(last) and not heading(last)
-
-
-def _at_markdown(before: Iterator[str], line: str) -> bool:
-  return _at_heading(heading_of, before, line)
-
-
-def _at_wikitext(before: Iterator[str], line: str) -> bool:
-  return _at_heading(wikitext_heading, before, line)
-
-
-def _at_wiki(before: Iterator[str], line: str) -> bool:
-  return line.startswith('<doc ')
+  return bool(last) and not heading_of(last)
 
 
 def _at_line(before: Iterator[str], line: str) -> bool:
@@ -99,20 +76,11 @@ def _at_line(before: Iterator[str], line: str) -> bool:
 
 
 # {format: the Paragraphs of a document, from its lines}
-PARAGRAPHS = {
-  'sentences': _by_sentence,
-  'lines': _by_line,
-  'paragraphs': _by_paragraph,
-  'wiki': _by_wiki_line,
-  'wikitext': _by_wikitext_line,
-}
+PARAGRAPHS = {'sentences': _by_sentence, 'lines': _by_line, 'paragraphs': _by_paragraph}
 OPENS = {
   'sentences': _after_blank,
   'lines': _after_blank,
-  'paragraphs': _at_markdown,
+  'paragraphs': _at_heading,
   'jsonl': _at_line,
-  'wiki': _at_wiki,
-  'wikitext': _at_wikitext,
 }
-BLANK = {'paragraphs': RULE, 'wiki': re.compile('</doc>')}  # lines that count as blank
 SUFFIXES = {'.md': 'paragraphs', '.jsonl': 'jsonl', '.json': 'jsonl'}

@@ -4,7 +4,7 @@
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from bert_jax.text import arrow, files, tfds
 from bert_jax.text.encodings import decode
 
 TFDS_ROWS = 256  # of a block
-Rows = Iterator[tuple[str, Callable[[], dict[str, Any]]]]  # place, what reads the record
+Rows = Iterator[tuple[str, dict[str, Any]]]  # place, record
 
 _tfds_source = functools.lru_cache(maxsize=4)(tfds.source)
 
@@ -40,7 +40,8 @@ def blocks(path: str, split: str, column: str = '') -> Iterator[Block]:
   """Cuts a source into blocks; the same data gives the same ones. split: of a set whose name has
   none. column: the one that is read, where one alone can be; '': all."""
   if not path.startswith('tfds:'):
-    yield from (Block(path, *part) for part in arrow.parts(path, split, column))
+    for name, first, data, position in arrow.parts(path, split, column):
+      yield Block(path, name, first, data, position)
     return
   _tfds_source.cache_clear()  # the set may have been prepared anew
   total = len(_tfds_source(path, split)[1])
@@ -50,38 +51,30 @@ def blocks(path: str, split: str, column: str = '') -> Iterator[Block]:
 
 
 def rows(block: Block, counts: Counter, column: str = '') -> Rows:
-  """Yields (place, what reads the record) of a block. counts: increased are bytes (of a TFDS set,
-  those of this column) and, for texts that are not UTF-8 and are repaired, invalid_utf8_lines."""
-  if not block.path.startswith('tfds:'):
-    held, kinds = arrow.records(block.data, block.format, counts)
-    number, name, get = len(held), block.format, lambda i: held[i - block.first]
+  """Yields (place, record) of a block. counts: increased are bytes (of a TFDS set, those of this
+  column) and, for texts that are not UTF-8 and are repaired, invalid_utf8_lines."""
+  if block.path.startswith('tfds:'):
+    features, source, name = _tfds_source(block.path, block.format)
+    numbers = range(block.first, block.first + int(block.data))
+    records = (_of_tfds(source, name, i, counts, column) for i in numbers)
+    kinds = _kind_of_tfds(features)
   else:
-    number = int(block.data)
-    name, get, kinds = _of_tfds(block, counts, column)
-
-  def read(i: int) -> dict[str, Any]:
-    return {key: plain(x, kinds[key], counts) for key, x in get(i).items()}
-
-  for i in range(block.first, block.first + number):
-    yield f'{name}:{i}', functools.partial(read, i)
+    name = block.format
+    records, kinds = arrow.records(block.data, name, counts)
+  for i, record in enumerate(records, block.first):
+    yield f'{name}:{i}', {key: plain(x, kinds[key], counts) for key, x in record.items()}
 
 
-def _of_tfds(block, counts, column):
-  """(what the records of a TFDS set are called by, what gets one by number, their kinds)."""
-  features, source, name = _tfds_source(block.path, block.format)
-
-  def get(i: int) -> dict[str, Any]:
-    try:
-      record = source[i]
-      if all(x is None for x in record.values()):  # a file cut at the 64 KB blocks of ArrayRecord
-        raise EOFError('the file is truncated')
-    except Exception as error:
-      fault = f'{name}:{i} is damaged ({first_line(error)})'
-      raise InputError(f'{fault}; prepare it again') from error
-    counts['bytes'] += len(record.get(column) or '')
-    return record
-
-  return name, get, _kind_of_tfds(features)
+def _of_tfds(source: Any, name: str, i: int, counts: Counter, column: str) -> dict[str, Any]:
+  """Record i of a TFDS set that is called `name`."""
+  try:
+    record = source[i]
+    if all(x is None for x in record.values()):  # a file cut at the 64 KB blocks of ArrayRecord
+      raise EOFError('the file is truncated')
+  except Exception as error:
+    raise InputError(f'{name}:{i} is damaged ({first_line(error)}); prepare it again') from error
+  counts['bytes'] += len(record.get(column) or '')
+  return record
 
 
 def _kind_of_tfds(feature):

@@ -6,9 +6,7 @@ A row is a dict of strings whatever it came from; `where` is 'dev.tsv:17'.
                   pandas and Excel write them; in GLUE's files a quote is a plain character
   .csv            RFC 4180: a header line, commas, quoted fields may hold commas and line breaks
                   A .tsv or .csv whose header has more of ; | , or tabs than of its delimiter is
-                  split at that one, quoted as in a .csv, if it lacks its own or more of the rows
-                  then have as many cells as the header; Excel's first line sep=; names the
-                  delimiter and is no row
+                  split at that one, quoted as in a .csv
   .jsonl, .json   one object a line; a value that is not a string is kept as its JSON text, and a
                   null is left out
   .parquet, .arrow, .feather, hf:NAME (arrow.py), tfds:NAME (tfds.py)    a row is what a
@@ -20,13 +18,12 @@ A file of lines may be compressed (.gz, .zst); a glob or a folder reads its file
 
 import datetime
 import difflib
-import itertools
 import json
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any
 
-from bert_jax.errors import InputError, listed, quoted
+from bert_jax.errors import InputError, listed
 from bert_jax.files import Path
 from bert_jax.text import delimited, files, record_sources
 from bert_jax.text.delimited import Cells
@@ -69,28 +66,7 @@ def records(
   invalid_utf8_lines. wrong: called for a line that has not the header's columns or is no JSON
   object; if it returns, the line is left out. encoding: as data.text_encoding."""
 
-  def of_part(spec: str) -> Iterator[tuple[str, Row]]:
-    named = files.is_named(spec)
-    for path in [Path(spec)] if named else split_files(spec, split, one=split != 'train'):
-      if named or suffix(path) in files.RECORDS:
-        counts['files'] += not named
-        for block in record_sources.blocks(spec if named else str(path), split):
-          for where, record in record_sources.rows(block, counts):
-            yield where, row_of(record())
-        continue
-      kind, numbered = suffix(path), lines(path, counts, encoding)
-      if kind in _DELIMITERS:
-        cells = delimited.cells(path, _DELIMITERS[kind], numbered, columns, counts)
-        rows = _named(path, *cells, columns, counts, wrong)
-      elif kind in SUFFIXES:
-        rows = _jsonl(path, numbered, counts, wrong)
-      else:
-        advice = 'save a sheet as CSV, or call a table .csv, .tsv, .jsonl or .parquet'
-        raise InputError(f'{path} is no table by its name; {advice}')
-      for number, row in rows:
-        yield f'{path.name}:{number}', row
-
-  rows = itertools.chain.from_iterable(of_part(part) for _, part in files.parts(spec))
+  rows = _of_parts(spec, split, columns, counts, wrong, encoding)
   yield from _counted(spec, rows, counts)
 
 
@@ -98,12 +74,62 @@ def of_pipe(
   path: Path, *, counts: Counter, wrong: Wrong = stop, encoding: str = ''
 ) -> Iterator[tuple[str, Row]]:
   """Yields what `records` does of CSV from a pipe or stdin, which has no name and is read once."""
-  cells = delimited.cells(path, ',', lines(path, counts, encoding), (), counts)
-  rows = _named(path, *cells, (), counts, wrong)
-  yield from _counted(path, ((f'{path.name}:{number}', row) for number, row in rows), counts)
+  yield from _counted(path, _of_lines(path, '.csv', (), counts, wrong, encoding), counts)
 
 
-def _counted(spec, rows, counts):
+def _of_parts(
+  spec: str,
+  split: str,
+  columns: tuple[str, ...],
+  counts: Counter,
+  wrong: Wrong,
+  encoding: str,
+) -> Iterator[tuple[str, Row]]:
+  for _, part in files.parts(spec):
+    if files.is_named(part):
+      yield from _of_records(part, split, counts)
+      continue
+    for path in split_files(part, split, one=split != 'train'):
+      if suffix(path) in files.RECORDS:
+        counts['files'] += 1
+        yield from _of_records(str(path), split, counts)
+      else:
+        yield from _of_lines(path, suffix(path), columns, counts, wrong, encoding)
+
+
+def _of_records(path: str, split: str, counts: Counter) -> Iterator[tuple[str, Row]]:
+  for block in record_sources.blocks(path, split):
+    for where, record in record_sources.rows(block, counts):
+      yield where, row_of(record)
+
+
+def _of_lines(
+  path: Path,
+  kind: str,
+  columns: tuple[str, ...],
+  counts: Counter,
+  wrong: Wrong,
+  encoding: str,
+) -> Iterator[tuple[str, Row]]:
+  """The rows of a file of lines. kind: its suffix."""
+  numbered = lines(path, counts, encoding)
+  if kind in _DELIMITERS:
+    delimiter, rows = delimited.cells(path, _DELIMITERS[kind], numbered, columns, counts)
+    found = _named(path, delimiter, rows, columns, counts, wrong)
+  elif kind in SUFFIXES:
+    found = _jsonl(path, numbered, counts, wrong)
+  else:
+    raise InputError(
+      f'{path} is no table by its name; '
+      'save a sheet as CSV, or call a table .csv, .tsv, .jsonl or .parquet'
+    )
+  for number, row in found:
+    yield f'{path.name}:{number}', row
+
+
+def _counted(
+  spec: str | Path, rows: Iterable[tuple[str, Row]], counts: Counter
+) -> Iterator[tuple[str, Row]]:
   """The rows, which are counted; InputError if there is none."""
   before = counts['records']
   for each in rows:
@@ -197,42 +223,43 @@ def _jsonl(path: Path, numbered: Lines, counts: Counter, wrong: Wrong) -> Rows:
 def _named(
   path: Path, delimiter: str, rows: Cells, columns: tuple[str, ...], counts: Counter, wrong: Wrong
 ) -> Rows:
-  """Yields each row; rows and columns without a value, as Excel adds them, are left out."""
-  header, place, named = (), '', []
+  """Yields each row. Rows without a value and columns without a name, as Excel adds them, are left
+  out and counted."""
+  names: dict[int, str] = {}  # {column: its name}
+  header = ''  # the place of the header line
   for number, cells in rows:
     where = f'{path}:{number}'
     if not any(map(str.strip, cells)):
-      counts['rows without a value (left out)' if cells else 'blank_lines'] += 1
+      counts['blank_lines'] += 1
       continue
-    if not header and not set(columns) & set(cells):  # no header line
-      # A test set may lack the last column, the label.
-      header = columns[: -1 if len(cells) == len(columns) - 1 else None]
-      named = range(len(header))
-    if not header:
-      header, place = tuple(cell.strip() for cell in cells), f'{path.name}:{number}'
-      named = [i for i, name in enumerate(header) if name or not i]  # pandas has one at first
-      if len({header[i] for i in named}) < len(named):
-        names = [header[i] for i in named]
-        twice = listed(x for x in dict.fromkeys(names) if names.count(x) > 1)
-        fault = f'{where} is no header, since {twice} stands there twice: {listed(header)}'
-        advice = 'rename one or, if the file has no header, name its columns with table.columns'
-        raise InputError(f'{fault}; {advice}')
-      if len(named) < len(header):
-        counts['columns without a name or values (left out)'] += len(header) - len(named)
+    if not names and (not columns or set(columns) & set(cells)):
+      names, header = _header(cells, where), f'{path.name}:{number}'
+      unnamed = len(cells) - len(names)
+      if unnamed:
+        counts['columns without a name (left out)'] += unnamed
       continue
-    width = named[-1] + 1
-    if not any(map(str.strip, cells[width:])):
-      cells = cells[:width]
-    if not width <= len(cells) <= max(width, len(header)):
-      expected = f'{len(cells)} columns where {width} are expected ({listed(header[:width])})'
-      kind = 'lines with another number of columns'
-      fix = 'repair or remove the line, or add a header if the file has none'
-      wrong(where, f'{expected}; {fix}', kind)
-    elif value := next((x for i, x in enumerate(cells) if i not in named and x.strip()), ''):
-      fault = f'{quoted(value)} stands in a column that the header has no name for'
-      advice = 'name it there or, if the file has no header line, in table.columns'
-      wrong(where, f'{fault}; {advice}', 'lines with a value in a column without a name')
-    else:
-      row = Row((header[i], cells[i]) for i in named)
-      row.header, row.delimiter = place, delimiter
-      yield number, row
+    if not names:  # there is no header line; a test set may lack the last column, the label
+      is_test = len(cells) == len(columns) - 1
+      names = dict(enumerate(columns[:-1] if is_test else columns))
+    width = max(names) + 1
+    if len(cells) < width or any(map(str.strip, cells[width:])):
+      found = f'{len(cells)} columns where {width} are expected ({listed(names.values())})'
+      advice = 'repair or remove the line, or add a header if the file has none'
+      wrong(where, f'{found}; {advice}', 'lines with another number of columns')
+      continue
+    row = Row((name, cells[i]) for i, name in names.items())
+    row.header, row.delimiter = header, delimiter
+    yield number, row
+
+
+def _header(cells: list[str], where: str) -> dict[int, str]:
+  """{column: its name} of a header line."""
+  names = {i: cell.strip() for i, cell in enumerate(cells) if cell.strip()}
+  several = Counter(names.values())
+  twice = [name for name, count in several.items() if count > 1]
+  if twice:
+    raise InputError(
+      f'{where} is no header, since {listed(twice)} stands there twice: {listed(names.values())}; '
+      'rename one or, if the file has no header, name its columns with table.columns'
+    )
+  return names

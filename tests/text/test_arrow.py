@@ -121,17 +121,14 @@ def test_texts_of_every_format_are_the_same_documents(tmp_path, kind):
   assert [name.rpartition(':')[2] for name in names] == [str(i) for i in range(23)]
 
 
-@pytest.mark.parametrize('coded', ['', 'dictionary', 'list of dictionary'])
+@pytest.mark.parametrize('coded', [False, True])
 @pytest.mark.parametrize('kind', KINDS)
 def test_parts_are_the_same_rows_whatever_the_groups_are(tmp_path, kind, coded):
   """coded: with a dictionary, of which no part holds more than its own."""
   rng = np.random.default_rng(0)
   words = [' '.join(map(str, rng.integers(0, 10**9, rng.integers(1, 40)))) for _ in range(1000)]
   column = pa.array(words).dictionary_encode() if coded else pa.array(words)
-  if 'list' in coded:
-    column = pa.ListArray.from_arrays(range(1001), column)
   wide = pa.table({'text': column, 'unread': ['x' * 500] * 1000})
-  wanted = [{'text': [x] if 'list' in coded else x} for x in words]
   for rows in (1000, 700, 37):
     (folder := tmp_path / f'{rows}').mkdir()
     spec = written(folder, kind, wide if kind != 'hf:' else rechunked(wide, rows), rows=rows)
@@ -140,8 +137,8 @@ def test_parts_are_the_same_rows_whatever_the_groups_are(tmp_path, kind, coded):
     for part in parts:
       assert len(part.data) < 2 * arrow.ROWS / 1000 * sum(map(len, words)) + 4000
       assert part.first == len(found)
-      found += [row() for _, row in record_sources.rows(part, Counter())]
-    assert found == wanted
+      found += [row for _, row in record_sources.rows(part, Counter())]
+    assert found == [{'text': x} for x in words]
 
 
 def rechunked(table, rows):
@@ -182,55 +179,35 @@ def test_numbers_of_classes_become_their_names(tmp_path, kind):
 
 
 def test_values_that_json_does_not_have(tmp_path):
-  bytes_of = lambda *texts: pa.array(texts, pa.binary())
-  columns = {
-    'narrow': pa.array([3.8, 1e-5, None], pa.float32()),
-    'bytes': bytes_of('é'.encode(), b'caf\xe9', b''),
-    'day': pa.array([0, 1, 400], pa.date32()),
-    'price': pa.array([350, -1, 1200]).cast(pa.decimal128(19)),
-    'fixed': pa.array([b'abc', b'x\xc3\xa9', b'def'], pa.binary(3)),
-    'kinds': bytes_of(b'EU', b'DE', b'EU').dictionary_encode(),
-    'tokens': pa.array([[b'EU', b'rejects'], [], ['é'.encode()]], pa.list_(pa.binary())),
-    'more': pa.array([{'en': b'one'}, {'en': None}, {'en': b'three'}]),
-  }
-  rows, counts = read(written(tmp_path, '.parquet', pa.table(columns)))
-  assert [row.get('narrow') for _, row in rows] == ['3.8', '1e-05', None]
-  assert [row['bytes'] for _, row in rows] == ['é', 'caf\ufffd', '']
-  assert counts['invalid_utf8_lines'] == 1
-  assert rows[2][1]['day'] == '1971-02-05'
-  assert [row['price'] for _, row in rows] == ['350', '-1', '1200']
-  assert [row['fixed'] for _, row in rows] == ['abc', 'xé', 'def']
-  assert [row['kinds'] for _, row in rows] == ['EU', 'DE', 'EU']
-  assert [json.loads(row['tokens']) for _, row in rows] == [['EU', 'rejects'], [], ['é']]
-  assert [row.get('more.en') for _, row in rows] == ['one', None, 'three']
-
-
-def test_values_inside_others_are_read_as_alone(tmp_path):
-  """Classes of a dictionary, bytes that are not UTF-8, narrow numbers."""
-  coded = pa.array(['a', 'b', 'a', 'c']).dictionary_encode()
-  broken = pa.array([b'x', b'caf\xe9', b'y', b'\xff'])
+  """Narrow numbers, bytes, dates, dictionaries: alone and inside others."""
   narrow = pa.array([3.8, 1e-5, None, 0.1], pa.float32())
-  lists = lambda of: pa.ListArray.from_arrays([0, 0, 3, 4], of)
+  broken = pa.array(['é'.encode(), b'caf\xe9', b'', b'\xff'])
+  coded = pa.array(['a', 'b', None, 'c']).dictionary_encode()
+  lists = lambda of: pa.ListArray.from_arrays([0, 0, 1, 3, 4], of)
   columns = {
-    'coded': lists(coded),
-    'broken': lists(broken),
-    'narrow': lists(narrow),
-    'both': lists(pa.StructArray.from_arrays([coded, broken, narrow], ['a', 'b', 'c'])),
-    'pairs': pa.array([[], [('a', b'\xff')], [('b', b'z')]], pa.map_(pa.string(), pa.binary())),
-    'wide': pa.FixedSizeListArray.from_arrays(broken[:3], 1),
-    'large': lists(broken).cast(pa.large_list(pa.binary())),
+    'narrow': narrow,
+    'bytes': broken,
+    'coded': coded,
+    'day': pa.array([0, 1, 400, None], pa.date32()),
+    'narrows': lists(narrow),
+    'texts': lists(broken),
+    'codes': lists(coded),
+    'all': lists(pa.StructArray.from_arrays([coded, broken, narrow], ['a', 'b', 'c'])),
+    'more': pa.array([{'en': b'one'}, {'en': None}, {'en': b'three'}, None]),
   }
   for kind in ('.parquet', '.arrow'):
-    spec = written(tmp_path, kind, pa.table(columns))
-    (none, three, one), counts = read(spec)
-    assert none[1]['coded'] == none[1]['broken'] == none[1]['both'] == '[]'
-    assert json.loads(three[1]['coded']) == ['a', 'b', 'a'] and one[1]['coded'] == '["c"]'
-    for name in ('broken', 'large'):
-      assert json.loads(three[1][name]) == ['x', 'caf\ufffd', 'y']
-    assert three[1]['wide'] == '["caf\ufffd"]' and three[1]['narrow'] == '[3.8, 1e-05, null]'
-    assert one[1]['both'] == '[{"a": "c", "b": "\ufffd", "c": 0.1}]'
-    assert json.loads(three[1]['pairs']) == [['a', '\ufffd']]
-    assert counts['invalid_utf8_lines'] == 3 * 2 + 2
+    rows, counts = read(written(tmp_path, kind, pa.table(columns)))
+    column = lambda name, rows=rows: [row.get(name) for _, row in rows]
+    assert column('narrow') == ['3.8', '1e-05', None, '0.1']
+    assert column('bytes') == ['é', 'caf\ufffd', '', '\ufffd']
+    assert column('coded') == ['a', 'b', None, 'c']
+    assert column('day') == ['1970-01-01', '1970-01-02', '1971-02-05', None]
+    assert column('narrows') == ['[]', '[3.8]', '[1e-05, null]', '[0.1]']
+    assert column('texts') == ['[]', '["é"]', '["caf\ufffd", ""]', '["\ufffd"]']
+    assert column('codes') == ['[]', '["a"]', '["b", null]', '["c"]']
+    assert json.loads(column('all')[3]) == [{'a': 'c', 'b': '\ufffd', 'c': 0.1}]
+    assert column('more.en') == ['one', None, 'three', None]
+    assert counts['invalid_utf8_lines'] == 2 * 3
 
 
 TYPED = {  # {type: (values, the text of each)}
@@ -264,8 +241,7 @@ def test_labels_of_every_type_are_the_same_text_in_files_and_in_memory(tmp_path,
 def test_a_value_that_python_has_no_form_for_is_one_sentence(tmp_path):
   when = pa.array([7, 2**60]).cast(pa.timestamp('us'), safe=False)
   table = pa.table({'text': ['a', 'b'], 'when': when})
-  said = refusal(read, written(tmp_path, '.arrow', table))
-  assert said.startswith("a.arrow: column 'when' holds ") and 'leave it out' in said
+  assert 'a.arrow holds a value' in refusal(read, written(tmp_path, '.arrow', table))
 
 
 @pytest.mark.parametrize('kind', KINDS[:-1])
@@ -324,17 +300,13 @@ def test_what_is_no_table_of_texts_is_one_sentence(tmp_path):
   path = tmp_path / 'a.parquet'
   parquet.write_table(pa.table({'n': [1, 2], 'text': [7, 8]}), path)
   assert "a.parquet:0: field 'text' holds 7, not text" in refusal(texts, path)
-  assert "no field 'body', only 'n', 'text'" in refusal(texts, path, text_field='body')
-  said = refusal(texts, path, skip=True)
-  assert 'holds no text, only 2 records without one' in said
   parquet.write_table(pa.table({'text': ['a', None, 'b', None]}), path)
-  assert "a.parquet:1: field 'text' is null" in refusal(texts, path)
   found, counts = texts(path, skip=True)
   assert (len(found), counts['left_out_records']) == (2, 2)
   parquet.write_table(pa.table([['a'], ['b']], names=['text', 'text']), path)
   assert "several columns 'text'" in refusal(read, path)
   parquet.write_table(pa.table({'text': pa.array([], pa.string())}), path)
-  assert 'has no rows' in refusal(read, path) and 'has no rows' in refusal(texts, path)
+  assert 'has no rows' in refusal(read, path)
   assert 'is a table, and lines are' in refusal(lambda: next(files.raw_lines(path)))
 
 

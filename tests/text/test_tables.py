@@ -62,7 +62,6 @@ def test_a_folder_gives_each_split_its_files_and_several_specs_follow_one_anothe
   (tmp_path / 'dev.tsv').write_text('x\n1\n')
   assert places(tmp_path, split='validation') == ['dev.tsv:2'], 'the whole name comes first'
   assert places(f'b={tmp_path}/dev.tsv,a={tmp_path}') == ['dev.tsv:2', 'x_TRAIN.tsv:2']
-  assert 'wants languages; name them in corpus.languages' in fails(f'{tmp_path}/{{language}}.tsv')
   (tmp_path / 'X_train.csv').write_text('x\n1\n')
   assert len(places(tmp_path)) == 2  # may well be two parts
   (tmp_path / 'x_TRAIN.csv').write_text('x\n1\n')
@@ -96,12 +95,11 @@ def test_gzip_globs_and_invalid_utf8(tmp_path):
   ('name', 'content', 'message'),
   [
     ('a.tsv', b'x\ty\n1\t2\n1\t2\t3\n', "a.tsv:3: 3 columns where 2 are expected ('x', 'y')"),
-    ('a.tsv', b'g\t1\t\tThe\nh\t1\t*\tA\n', "a.tsv:2: '*' stands in a column that the header has"),
     ('a.csv', b'x,y\n1\n', 'a.csv:2: 1 columns where 2 are expected'),
     ('a.csv', b'x,y\n1,2\n3,"4\n5,6\n', 'a.csv:3 is not CSV'),
     ('a.jsonl', b'{"x": 1}\n{"x": \n', 'a.jsonl:2: not JSON'),
-    ('a.jsonl', b'{"x": ' + b'[' * 200_000, 'a.jsonl:1: JSON nested too deeply'),
-    ('a.jsonl', b'{"x": ' + b'1' * 5_000 + b'}', 'a.jsonl:1: JSON with a number of more than 4,3'),
+    ('a.jsonl', b'{"x": ' + b'[' * 200_000, 'a.jsonl:1: not JSON'),
+    ('a.jsonl', b'{"x": ' + b'1' * 5_000 + b'}', 'a.jsonl:1: not JSON'),
     ('a.jsonl', b'[1, 2]\n', 'a.jsonl:1: a JSON list; write one JSON object per line'),
     ('a.tsv', b'y\tx\tx\n1\t2\t3\n', "no header, since 'x' stands there twice: 'y', 'x', 'x'; ren"),
     ('a.tsv', b'x\ty\n', 'holds no records, at most a header'),
@@ -135,38 +133,33 @@ QUOTED = [['text', 'label'], ['a "b"\tc\nd', 'x'], ['plain', 'y "z"'], ['"', '']
 def test_a_tsv_of_pandas_or_excel_has_quotes_and_glues_has_none(tmp_path, quoting):
   with open(tmp_path / 'a.tsv', 'w', newline='') as file:
     csv.writer(file, delimiter='\t', quoting=quoting).writerows(QUOTED)
-  rows, counts = read(tmp_path / 'a.tsv')
+  rows, _ = read(tmp_path / 'a.tsv')
   assert [list(row.values()) for _, row in rows] == QUOTED[1:]
-  assert counts['tables with quoted cells, as in CSV'] == 1
   # A quote that is a word of its own, twice; sentences in quotes; one that is opened only.
   for text in '"\tO\nd\tO\n"\tO', '"one."\t1\n"two"\t0', '"one\t1\n"a" b\t0':
     (tmp_path / 'b.tsv').write_text(f'text\tlabel\n{text}\n')
-    rows, counts = read(tmp_path / 'b.tsv')
+    rows, _ = read(tmp_path / 'b.tsv')
     assert ['\t'.join(row.values()) for _, row in rows] == text.split('\n')
-    assert counts['tables without quoting (quotes are characters)'] == 1
 
 
 @pytest.mark.parametrize('lines', [0, 1500])
 def test_the_first_quote_of_a_tsv_may_come_late(tmp_path, lines):
   path, plain = tmp_path / 'a.tsv', ''.join(f'text {i}\t0\n' for i in range(lines))
   path.write_text(f'text\tlabel\n{plain}"a ""b"" c"\t1\n"c\nd"\t0\n')
-  rows, counts = read(path)
+  rows, _ = read(path)
   assert [row['text'] for _, row in rows[lines:]] == ['a "b" c', 'c\nd']
   assert rows[-1][0] == f'a.tsv:{lines + 3}'
-  assert counts['tables with quoted cells, as in CSV'] == 1
   path.write_text(f'one\ttwo\n{plain}"a."\t"b."\n')  # two sentences in quotes
-  rows, counts = read(path)
-  assert list(rows[-1][1].values()) == ['"a."', '"b."']
-  assert counts['tables without quoting (quotes are characters)'] == 1
+  assert list(read(path)[0][-1][1].values()) == ['"a."', '"b."']
 
 
 @pytest.mark.parametrize('lines', [700, 701])
 def test_a_quoted_cell_may_go_on_behind_the_first_lines_of_a_tsv(tmp_path, lines):
-  with open(tmp_path / 'a.tsv', 'w') as file:
-    file.write('text\tlabel\n' + 'no\t1\n' * (lines % 2) + '"one\ntwo"\t0\n' * lines)
-  rows, counts = read(tmp_path / 'a.tsv')
+  (tmp_path / 'a.tsv').write_text(
+    'text\tlabel\n' + 'no\t1\n' * (lines % 2) + '"one\ntwo"\t0\n' * lines
+  )
+  rows, _ = read(tmp_path / 'a.tsv')
   assert len(rows) == lines + lines % 2 and rows[-1][1]['text'] == 'one\ntwo'
-  assert counts['tables with quoted cells, as in CSV'] == 1
   (tmp_path / 'b.tsv').write_text('text\tlabel\n"one\t1\n' + 'two\t0\n' * 1500)  # never ends
   assert read(tmp_path / 'b.tsv')[0][0][1] == {'text': '"one', 'label': '1'}
 
@@ -179,25 +172,16 @@ def test_excel_quotes_cells_with_a_comma(tmp_path):
   assert [row['text'] for _, row in read(path)[0]] == ['"Hello, world"', 'no, not so']
 
 
-def test_a_header_may_end_in_a_delimiter_that_its_rows_have_not(tmp_path):
+def test_empty_rows_and_columns_without_a_name_are_left_out(tmp_path):
+  """As Excel adds them; a row of values must not be wider than the header."""
   path = tmp_path / 'a.csv'
-  path.write_text('text;label;\none;x\ntwo;y;\n')
-  assert [[*row.values()] for _, row in read(path)[0]] == [['one', 'x'], ['two', 'y']]
-  path.write_text('text;;label;\none;x\n')
-  assert "2 columns where 3 are expected ('text', '', 'label')" in fails(path)
-
-
-def test_empty_rows_and_columns_of_excel_are_left_out(tmp_path):
-  path = tmp_path / 'a.csv'
-  path.write_text('text;label;;\none;x;;\n;;;\n ; ;;\ntwo;;;\n')
+  path.write_text('text;;label;;\none;7;x;;\n;;;\n ; ;;\ntwo;;\n')
   rows, counts = read(path)
   said = {'a.csv:2': {'text': 'one', 'label': 'x'}, 'a.csv:5': {'text': 'two', 'label': ''}}
   assert dict(rows) == said
-  assert counts['rows without a value (left out)'] == 2
-  assert counts['columns without a name or values (left out)'] == 2
-  assert read(path, columns=('text', 'label'))[0] == rows
+  assert counts['blank_lines'] == 2 and counts['columns without a name (left out)'] == 3
   path.write_text('text;label;;\none;x;;\ntwo;y;;z\n')
-  assert "a.csv:3: 'z' stands in a column that the header has no name for" in fails(path)
+  assert 'a.csv:3: 4 columns where 2 are expected' in fails(path)
   path.write_text('one,x,,\n')  # no header, and cells behind it
   assert read(path, columns=('text', 'label'))[0] == [('a.csv:1', {'text': 'one', 'label': 'x'})]
 
@@ -212,56 +196,25 @@ def test_what_is_no_text_in_json_is_named(tmp_path):
   assert column(row, 'e', where) == '2' and row['b'] == '["x"]'
   assert column(row, 'a', where) == ''  # as of an empty cell
   assert column(row, 'a|e', where) == '2'  # a null in the first spelling
-  with refused("a.jsonl:1 has no column 'd', only 'b', 'c', 'e', 'c.d', 'a'; name one of these"):
-    column(row, 'd', where)
-  with refused("has no column 'en', only 'translation'; name"):
-    column(tables.row_of({'translation': None}), 'en', where)
 
 
 @pytest.mark.parametrize(
   'name, columns, header, delimiter',
   [
     ('a.csv', (), 'text;label', ';'),
+    ('a.csv', (), 'id;place, date;text;team', ';'),
+    ('a.csv', (), 'text,"one of (a; b; c)"', ','),
     ('a.csv', ('text', 'mark'), '"text";label', ';'),
     ('a.csv', ('words', 'mark'), 'text;label', ','),
     ('a.csv', ('words',), 'The crew; all, of; them', ','),
     ('a.csv', (), 'text', ','),
     ('a.tsv', (), 'text,label|more,than', ','),
-    ('a.tsv', (), 'first, second, third\tlabel', '\t'),
+    ('a.tsv', (), 'first, second\tlabel', '\t'),
   ],
 )
 def test_the_first_line_shows_the_delimiter(name, columns, header, delimiter):
-  """The usual one, unless it is not there, another one is, and a column of those that are named."""
+  """The mark that it has most of, unless columns are named and none of them stands there."""
   lines, counts = iter([(1, ' '), (2, header), (3, 'x')]), Counter()
   usual = tables._DELIMITERS[name[1:]]
   found, _ = delimited.cells(Path(name), usual, lines, columns, counts)
   assert found == delimiter and bool(counts) == (found != usual)
-
-
-@pytest.mark.parametrize(
-  'name, header, rows, delimiter',
-  [
-    ('a.csv', 'id;place, date;text;team', ['1;Ulm, 3 May;"a;\nb, c";x', '2;;d, e, f;y'], ';'),
-    ('a.csv', 'text,"one of (a; b; c)"', ['a; b,a', 'c; d; e,b', 'f; g; h; i,c'], ','),
-    ('a.csv', 'text,kind (a; b; c)', ['so it is,a', 'a; b; c; d,b'], ','),
-    ('a.csv', '1;a, b\rc;x', ['2;"d, e, f";y', '3;g;z'], ';'),
-    ('a.tsv', 'text\tkind (a, b, c)', ['a, b\ta', 'c, "d, e\tb'], '\t'),
-    ('a.csv', '  \nid;place, date;team', ['1;Ulm;x', '2;Rom;y'], ';'),
-  ],
-)
-def test_the_rows_show_the_delimiter_where_the_header_has_two(name, header, rows, delimiter):
-  lines = iter([*enumerate('\n'.join([header, *rows]).split('\n'), 1)])
-  usual = tables._DELIMITERS[name[1:]]
-  assert delimited.cells(Path(name), usual, lines, (), Counter())[0] == delimiter
-
-
-@pytest.mark.parametrize('first', ['sep=;\r\n', '\ufeffsep=;\r\n', '"SEP=;"\n'])
-def test_the_first_line_of_excel_names_the_delimiter(tmp_path, first):
-  (tmp_path / 'a.csv').write_bytes(f'{first}text,x;label\r\n"a;\r\nb";1\r\n\r\nc;2'.encode())
-  rows, counts = read(tmp_path / 'a.csv')
-  said = {'a.csv:3': {'text,x': 'a;\nb', 'label': '1'}, 'a.csv:6': {'text,x': 'c', 'label': '2'}}
-  assert dict(rows) == said
-  assert rows[0][1].header == 'a.csv:2' and counts["tables with ';' between their cells"] == 1
-  assert not any('left out' in name for name in counts)
-  (tmp_path / 'a.csv').write_text('sep=|\na;b|1\n')
-  assert read(tmp_path / 'a.csv', columns=('x', 'y'))[0] == [('a.csv:2', {'x': 'a;b', 'y': '1'})]

@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, about
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.tagging import conll
 from bert_jax.text import files
 from bert_jax.tokenizers import Tokenizer
 
 Specs = Sequence[str]
-Words = tuple[Sequence[str], Sequence[bool], Sequence[str | None]]  # and is a blank before, tags
+Words = tuple[Sequence[str], Sequence[str | None]]  # the words of a sentence, and their tags
 
 
 class Sentence(NamedTuple):
@@ -32,25 +32,18 @@ class Sentence(NamedTuple):
 
 
 def read(
-  tokenizer: Tokenizer,
-  conllu: Specs,
-  text: Specs,
-  most: int,
-  room: int,
-  counts: Counter[str],
-  encoding: str = '',
+  tokenizer: Tokenizer, conllu: Specs, text: Specs, most: int, room: int, counts: Counter[str]
 ) -> list[Sentence]:
-  """Reads `most` sentences (0: all) of each [LANGUAGE=]SPEC, the same ones every time. room: the
-  most pieces of a sentence; longer ones are cut. counts: counts sentences left out or cut.
-  encoding: of the files, as data.text_encoding."""
+  """Reads `most` sentences (0: all) of each [LANGUAGE=]SPEC, the same ones every time.
+
+  room: the most pieces of a sentence; longer ones are cut.
+  counts: counts the sentences that are left out or cut."""
   out = []
   for option, specs, reader in (('--conllu', conllu, _from_conllu), ('--text', text, _from_lines)):
     for spec in specs:
       for language, part in files.parts(spec):
-        try:
-          sentences = reader(part, counts, encoding)
-        except InputError as error:
-          raise InputError(str(error).replace('data.eval=', f'{option} ')) from None
+        with about(option):
+          sentences = reader(part)
         some = drawn(sentences, most, 'sentences not used (--sentences)', counts)
         out += _encoded(tokenizer, language, some, room, counts)
   return out
@@ -61,55 +54,51 @@ def drawn(values: Sequence[Any], most: int, left_out: str, counts: Counter[str])
   if not 0 < most < len(values):
     return list(values)
   counts[left_out] += len(values) - most
-  return [values[i] for i in sorted(np.random.default_rng(0).permutation(len(values))[:most])]
+  numbers = np.random.default_rng(0).permutation(len(values))[:most]
+  return [values[i] for i in sorted(numbers)]
 
 
-def _from_conllu(spec: str, counts: Counter[str], encoding: str) -> list[Words]:
-  problems = Problems('eval', True, encoding)
+def _from_conllu(spec: str) -> list[Words]:
   layout = conll.Layout('conllu', token_column=1, tag_column=3)
   sentences: list[Words] = []
-  for sentence in conll.read(spec, 'eval', problems, layout):
+  for sentence in conll.read(spec, 'eval', Problems('eval'), layout):
     tags = sentence.tags or (None,) * len(sentence.tokens)
-    sentences.append((sentence.tokens, _blanks(sentence.tokens), tags))
-  counts.update({kind: n for kind, n in problems.counts.items() if '(' in kind})
+    sentences.append((sentence.tokens, tags))
   return sentences
 
 
-def _from_lines(spec: str, counts: Counter[str], encoding: str) -> list[Words]:
+def _from_lines(spec: str) -> list[Words]:
   sentences: list[Words] = []
-  read = Counter()
   for path in files.split_files(spec, 'eval'):
-    for _, line in files.lines(path, read, encoding):
-      words = tuple(line.split())
+    for _, line in files.lines(path, Counter()):
+      words = line.split()
       if words:
-        sentences.append((words, _blanks(words), ()))
-  counts.update({kind: n for kind, n in read.items() if kind != 'files'})
+        sentences.append((words, ()))
   if not sentences:
-    raise InputError(f'--text {spec} holds no line with text; is it the right file?')
+    raise InputError(f'{spec} holds no line with text; is it the right file?')
   return sentences
-
-
-def _blanks(words: Sequence[str]) -> tuple[bool, ...]:
-  """Is a blank before each word?"""
-  return (False, *[True] * (len(words) - 1))
 
 
 def _encoded(
   tokenizer: Tokenizer, language: str, sentences: Sequence[Words], room: int, counts: Counter[str]
 ) -> list[Sentence]:
-  out, at = [], 0
-  each = [pair for words, blanks, _ in sentences for pair in zip(words, blanks)]
-  pieces = tokenizer.words_batch([word for word, _ in each], [blank for _, blank in each])
-  for words, _, tags in sentences:
-    of_words = pieces[at : at + len(words)]
-    at += len(words)
-    ids = np.concatenate([*of_words, np.zeros(0, np.int32)]).astype(np.int32)
-    word_of = np.repeat(np.arange(len(words)), [len(x) for x in of_words])
+  """The sentences as pieces; all words are encoded at once, which is faster."""
+  every_word, after_blank = [], []
+  for words, _ in sentences:
+    every_word += words
+    after_blank += [number > 0 for number in range(len(words))]
+  pieces_of_words = iter(tokenizer.words_batch(every_word, after_blank))
+  out = []
+  for words, tags in sentences:
+    pieces = [next(pieces_of_words) for _ in words]
+    ids = np.concatenate(pieces).astype(np.int32)
+    word_of = np.repeat(np.arange(len(words)), [len(x) for x in pieces])
     if not len(ids):
       counts['sentences without a piece (left out)'] += 1
       continue
     if len(ids) > room:
       counts[f'sentences cut (longer than {room} pieces)'] += 1
-    out.append(Sentence(language, tuple(words), tuple(tags), ids[:room], word_of[:room]))
-    counts['unknown pieces ([UNK])'] += int(np.sum(ids[:room] == tokenizer.unk_id))
+      ids, word_of = ids[:room], word_of[:room]
+    counts['unknown pieces ([UNK])'] += int(np.sum(ids == tokenizer.unk_id))
+    out.append(Sentence(language, tuple(words), tuple(tags), ids, word_of))
   return out

@@ -16,7 +16,7 @@ import warnings
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,10 +28,21 @@ from bert_jax.predict.packed_rows import power_of_two
 from bert_jax.rows.row_arrays import TOKENS, build_row
 from bert_jax.tools.probe.data import Sentence
 
-Word = tuple[int, int, str, str]  # the sentence's number, position of the first piece, word, tag
+WORDS = 6000  # that a probe is trained on; a quarter of that is scored
+PATTERNS = 'first', 'last', 'itself', 'before', 'after', 'entropy', 'distance'
+
+
+class Word(NamedTuple):
+  """A word of a sentence that a probe reads."""
+
+  sentence: int  # its number
+  at: int  # the position of the word's first piece
+  text: str
+  tag: str
 
 
 def _arrays(model: Model, sentence: Sentence, length: int) -> list[np.ndarray]:
+  """The arrays of a row [1, length] of a sentence alone."""
   row = build_row(model.tokenizer, [[(sentence.ids, 0)]], length)
   return [row[name][None] for name in TOKENS]
 
@@ -44,74 +55,86 @@ def hidden(model: Model, sentences: Sequence[Sentence]) -> Iterator[np.ndarray]:
     return jnp.concatenate(states).astype(jnp.float32)
 
   function = model.compiled(layers)
-  fixed = model.limit if model.config.model.mixer == 'fourier' else 0  # it mixes padding too
   for sentence in progress(sentences, 'layers', 'sentences'):
     n = len(sentence.ids)
-    arrays = _arrays(model, sentence, fixed or power_of_two(n + 2))
-    yield jax.device_get(function(model.weights['encoder'], arrays))[:, 1 : n + 1]
+    length = power_of_two(n + 2)
+    if model.config.model.mixer == 'fourier':  # it mixes padding too
+      length = model.limit
+    states = jax.device_get(function(model.weights['encoder'], _arrays(model, sentence, length)))
+    yield states[:, 1 : n + 1]
 
 
-def words_of(sentences: Sequence[Sentence], most: int, counts: Counter[str]) -> list[list[Word]]:
-  """[words that train, words that are scored], all with a tag: `most`, and a quarter of that."""
-  parts: list[list[Word]] = [[], []]
+def words_of(sentences: Sequence[Sentence], most: int) -> tuple[list[Word], list[Word]]:
+  """(words that train, words that are scored), all with a tag: `most`, and a quarter of that."""
+  trained, scored = [], []
   for i, sentence in enumerate(sentences):
-    for word, tag, at in zip(sentence.words, sentence.tags, sentence.first):
+    part = scored if i % 5 == 4 else trained
+    for text, tag, at in zip(sentence.words, sentence.tags, sentence.first):
       if tag and at >= 0:
-        parts[i % 5 == 4].append((i, int(at), word, tag))
-      elif tag:
-        counts['tagged words without a piece, or cut off (not probed)'] += 1
-  for part, limit in zip(parts, (most, most // 4)):
-    counts['words not probed (--words)'] += max(0, len(part) - limit)
-    del part[limit:]
-  return parts
+        part.append(Word(i, int(at), text, tag))
+  return trained[:most], scored[: most // 4]
 
 
-def linear(
-  model: Model, sentences: Sequence[Sentence], most: int, counts: Counter[str]
-) -> dict[str, Any]:
+def linear(model: Model, sentences: Sequence[Sentence], most: int = WORDS) -> dict[str, Any]:
   """Probes each layer: {'accuracy': [L + 1], 'control': [L + 1], 'majority', 'of_the_word',
   'words_trained', 'words_scored', 'tags'}, or {} if there are too few words with tags."""
-  trained, scored = words_of(sentences, most, counts)
-  gold, gold_scored = [tag for *_, tag in trained], [tag for *_, tag in scored]
+  trained, scored = words_of(sentences, most)
+  gold = [word.tag for word in trained]
+  gold_scored = [word.tag for word in scored]
   tags = sorted(set(gold))
   if len(tags) < 2 or not scored:
     return {}
-  x, x_scored = _features(model, sentences, trained), _features(model, sentences, scored)
-  drawn, drawn_scored = _drawn(trained, tags), _drawn(scored, tags)
+  x = _features(model, sentences, trained)
+  x_scored = _features(model, sentences, scored)
+  drawn = _drawn(trained, tags)
+  drawn_scored = _drawn(scored, tags)
   accuracy, control = [], []
   for layer in progress(range(len(x)), 'linear probes', 'layers'):
     accuracy.append(_accuracy(x[layer], gold, x_scored[layer], gold_scored))
     control.append(_accuracy(x[layer], drawn, x_scored[layer], drawn_scored))
-  of_word = defaultdict(Counter)
-  for _, _, word, tag in trained:
-    of_word[word][tag] += 1
-  usual = Counter(gold).most_common(1)[0][0]
-  guesses = []
-  for _, _, word, _ in scored:
-    guesses.append(of_word[word].most_common(1)[0][0] if word in of_word else usual)
+  majority, of_the_word = _guesses(trained, scored)
   return {
     'accuracy': accuracy,
     'control': control,
-    'majority': float(np.mean([tag == usual for tag in gold_scored])),
-    'of_the_word': float(np.mean([a == b for a, b in zip(guesses, gold_scored)])),
+    'majority': majority,
+    'of_the_word': of_the_word,
     'words_trained': len(trained),
     'words_scored': len(scored),
     'tags': tags,
   }
 
 
+def _guesses(trained: Sequence[Word], scored: Sequence[Word]) -> tuple[float, float]:
+  """The accuracies of the most frequent tag, and of the most frequent tag of each word."""
+  of_word = defaultdict(Counter)
+  for word in trained:
+    of_word[word.text][word.tag] += 1
+  usual = Counter(word.tag for word in trained).most_common(1)[0][0]
+  by_usual, by_word = [], []
+  for word in scored:
+    guess = usual
+    if word.text in of_word:
+      guess = of_word[word.text].most_common(1)[0][0]
+    by_usual.append(word.tag == usual)
+    by_word.append(word.tag == guess)
+  return float(np.mean(by_usual)), float(np.mean(by_word))
+
+
 def _features(model: Model, sentences: Sequence[Sentence], words: Sequence[Word]) -> np.ndarray:
   """The hidden states of the first pieces of words, [L + 1, W, D]."""
   places = defaultdict(list)  # {number of a sentence: the positions of its words}
-  for number, at, *_ in words:
-    places[number].append(at)
+  for word in words:
+    places[word.sentence].append(word.at)
   states = hidden(model, [sentences[number] for number in places])
-  return np.concatenate([x[:, at] for x, at in zip(states, places.values())], axis=1)
+  of_words = []
+  for of_sentence, at in zip(states, places.values()):
+    of_words.append(of_sentence[:, at])
+  return np.concatenate(of_words, axis=1)
 
 
 def _drawn(words: Sequence[Word], tags: Sequence[str]) -> list[str]:
   """A tag for each word, the same one wherever the word stands: the control task."""
-  return [tags[zlib.crc32(word.encode()) % len(tags)] for _, _, word, _ in words]
+  return [tags[zlib.crc32(word.text.encode()) % len(tags)] for word in words]
 
 
 def _accuracy(x: np.ndarray, y: Sequence, x_scored: np.ndarray, y_scored: Sequence) -> float:
@@ -131,20 +154,20 @@ def attention(model: Model, sentences: Sequence[Sentence]) -> list[dict[str, flo
   """Statistics of each attention head: a list of {'layer', 'head', 'first', 'last', ...}."""
   model.ask('attention')  # InputError if the model has no attention
   function = model.compiled(functools.partial(hidden_states.inside, model.objective.model))
-  total, queries = np.zeros(()), 0
+  total = np.zeros(())
+  queries = 0
   for sentence in progress(sentences, 'attention', 'sentences'):
     n = len(sentence.ids) + 2
     arrays = _arrays(model, sentence, power_of_two(n))
-    maps = jax.device_get(function(model.weights['encoder'], arrays)[1])[:, :, :n, :n]
-    total = total + _patterns(maps.astype(np.float64))
+    _, maps = jax.device_get(function(model.weights['encoder'], arrays))
+    total = total + _patterns(maps[:, :, :n, :n].astype(np.float64))
     queries += n - 2
-  if not queries:
-    return []
-  names = 'first', 'last', 'itself', 'before', 'after', 'entropy', 'distance'
   out = []
   for layer, head in np.ndindex(total.shape[1:]):
-    means = map(float, total[:, layer, head] / queries)
-    out.append({'layer': layer, 'head': head} | dict(zip(names, means)))
+    of_head = {'layer': layer, 'head': head}
+    for name, summed in zip(PATTERNS, total[:, layer, head]):
+      of_head[name] = float(summed / queries)
+    out.append(of_head)
   return out
 
 
@@ -152,9 +175,17 @@ def _patterns(maps: np.ndarray) -> np.ndarray:
   """Statistics [7, L, H] of maps [L, H, n, n], summed over all but the first and last query."""
   n = maps.shape[-1]
   queries = np.arange(1, n - 1)
-  shares = maps[:, :, queries]  # of what each query attends to
-  entropy = -np.sum(shares * np.log(np.maximum(shares, 1e-30)), axis=-1)
-  distance = np.sum(shares * np.abs(queries[:, None] - np.arange(n)), axis=-1)
-  itself, before, after = (shares[:, :, queries - 1, queries + k] for k in (0, -1, 1))
-  values = shares[..., 0], shares[..., -1], itself, before, after, entropy, distance
-  return np.stack([value.sum(axis=-1) for value in values])
+  shares = maps[:, :, queries]  # [L, H, n - 2, n], of what each query attends to
+  number = np.arange(n - 2)
+  logs = np.log(np.maximum(shares, 1e-30))
+  apart = np.abs(queries[:, None] - np.arange(n))
+  statistics = {
+    'first': shares[..., 0],
+    'last': shares[..., -1],
+    'itself': shares[:, :, number, queries],
+    'before': shares[:, :, number, queries - 1],
+    'after': shares[:, :, number, queries + 1],
+    'entropy': -np.sum(shares * logs, axis=-1),
+    'distance': np.sum(shares * apart, axis=-1),
+  }
+  return np.stack([statistics[name].sum(axis=-1) for name in PATTERNS])

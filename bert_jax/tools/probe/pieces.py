@@ -10,11 +10,10 @@ the beginning of the sentence), are mixed with unigrams as in Witten and Bell 19
 pair + k * unigram) / (count of the previous piece + k), where k kinds of pieces follow it.
 """
 
-import contextlib
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,9 +26,17 @@ from bert_jax.text import files
 from bert_jax.tools.probe.data import Sentence, drawn
 
 AT_ONCE = 64  # sentences
-BANDS = (1, 10, 100, 1000)  # counts at which a band of frequency begins
+BANDS = {0: '0', 1: '1-9', 10: '10-99', 100: '100-999', 1000: '1000+'}  # {least count: name}
 Sentences = Sequence[Sentence]
-Pair = tuple[str, str, str, str]  # the good and the bad sentence, kind, field
+
+
+class Pair(NamedTuple):
+  """A minimal pair."""
+
+  good: str
+  bad: str
+  uid: str  # what it tests
+  term: str  # the field of linguistics
 
 
 def logs_of(
@@ -37,13 +44,16 @@ def logs_of(
 ) -> list[np.ndarray]:
   """The log probabilities of the pieces in each array of ids. name: for the progress bar."""
   ask: Any = model.ask('perplexity')
-  model, outputs = ask.model, ask.model.compiled(ask.outputs)
+  outputs = ask.model.compiled(ask.outputs)
   problems, out = RecordProblems(), []
   for at in progress(range(0, len(ids), AT_ONCE), name, 'batches'):
     part = ids[at : at + AT_ONCE]
-    examples = TokenScores(model, part, part, problems)
-    logs = dict(examples.logs(model.outputs(outputs, examples))) if examples.texts else {}
-    out += [logs.get(i, np.zeros(0)) for i in range(len(part))]
+    examples = TokenScores(ask.model, part, part, problems)
+    logs = {}
+    if examples.texts:
+      logs = dict(examples.logs(ask.model.outputs(outputs, examples)))
+    for number in range(len(part)):
+      out.append(logs.get(number, np.zeros(0)))
   counts.update(problems.counts)
   return out
 
@@ -58,119 +68,122 @@ class Counts:
 
   def __init__(self, arrays: Iterable[np.ndarray], pieces: int):
     self.of_piece = np.zeros(pieces, np.int64)
-    self.of_pair, self.before = Counter(), Counter()
+    self.of_pair = Counter()
+    self.before = Counter()
     for ids in arrays:
+      pairs = _pairs(ids)
       np.add.at(self.of_piece, ids, 1)
-      self.of_pair.update(pairs := _pairs(ids))
+      self.of_pair.update(pairs)
       self.before.update(before for before, _ in pairs)
     self.kinds = Counter(before for before, _ in self.of_pair)
 
   def unigram(self, ids: np.ndarray) -> np.ndarray:
     """[n] unigram log probabilities."""
-    return np.log((self.of_piece[ids] + 1) / (self.of_piece.sum() + len(self.of_piece)))
+    total = self.of_piece.sum() + len(self.of_piece)
+    return np.log((self.of_piece[ids] + 1) / total)
 
   def bigram(self, ids: np.ndarray) -> np.ndarray:
     """[n] bigram log probabilities, each given the previous piece."""
-    pairs = _pairs(ids)
-    of_pair = np.array([self.of_pair[pair] for pair in pairs], float)
-    before = np.array([self.before[first] for first, _ in pairs], float)
-    kinds = np.array([self.kinds[first] for first, _ in pairs], float)
-    unigram, known = np.exp(self.unigram(ids)), before > 0
-    mixed = (of_pair + kinds * unigram) / np.where(known, before + kinds, 1)
-    return np.log(np.where(known, mixed, unigram))
+    out = []
+    for pair, unigram in zip(_pairs(ids), np.exp(self.unigram(ids))):
+      before = self.before[pair[0]]
+      kinds = self.kinds[pair[0]]
+      if before:
+        out.append((self.of_pair[pair] + kinds * unigram) / (before + kinds))
+      else:
+        out.append(unigram)
+    return np.log(out)
 
 
-def baselines(
-  sentences: Sentences, reference: Sentences, pieces: int
-) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-  """For each Sentence (counts of its pieces, unigram and bigram log probabilities). reference: what
-  is counted; []: even sentences for odd ones and vice versa, so that none counts for itself."""
-  parts = [reference] if reference else [sentences[1::2], sentences[0::2]]
-  counted = [Counts([sentence.ids for sentence in part], pieces) for part in parts]
+def baselines(sentences: Sentences, pieces: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+  """For each Sentence (counts of its pieces, unigram and bigram log probabilities). What is counted
+  is the even sentences for odd ones and vice versa, so that none counts for itself."""
+  halves = []
+  for others in (sentences[1::2], sentences[0::2]):
+    halves.append(Counts([sentence.ids for sentence in others], pieces))
   out = []
   for i, sentence in enumerate(sentences):
-    counts, ids = counted[i % len(counted)], sentence.ids
+    counts, ids = halves[i % 2], sentence.ids
     out.append((counts.of_piece[ids], counts.unigram(ids), counts.bigram(ids)))
   return out
 
 
-def losses(
-  model: Model, sentences: Sentences, reference: Sentences, counts: Counter[str]
-) -> dict[str, Any]:
+def losses(model: Model, sentences: Sentences, counts: Counter[str]) -> dict[str, Any]:
   """Mean losses in nats a piece, of all pieces and by group: {'all', 'by_pos', 'by_frequency',
   'by_language'}, each {'pieces', 'loss', 'unigram', 'bigram'}. Frequency: as in `baselines`."""
+  import pandas as pd  # slow to import
+
   logs = logs_of(model, [s.ids for s in sentences], counts, 'masked pieces')
-  base = baselines(sentences, reference, model.tokenizer.vocab_size)
-  none = np.zeros(0)
-  counted, unigram, bigram = (np.concatenate([*column, none]) for column in zip(*base))
-  columns = {'loss': np.concatenate([*logs, none]), 'unigram': unigram, 'bigram': bigram}
-  frequency = np.digitize(counted, BANDS)
-  names = ['0', *(f'{a}-{b - 1}' for a, b in zip(BANDS, BANDS[1:])), f'{BANDS[-1]}+']
-  tags = [s.tags[w] or '_' if s.tags else '' for s in sentences for w in s.word_of]
-  languages = np.repeat([s.language for s in sentences], [len(s.ids) for s in sentences])
+  guesses = baselines(sentences, model.tokenizer.vocab_size)
+  least = list(BANDS)
+  of_sentences = []
+  for sentence, log, (seen, unigram, bigram) in zip(sentences, logs, guesses, strict=True):
+    columns = {'loss': -log, 'unigram': -unigram, 'bigram': -bigram}
+    columns['frequency'] = np.digitize(seen, least) - 1
+    columns['language'] = sentence.language
+    columns['tag'] = ''
+    if sentence.tags:
+      columns['tag'] = [sentence.tags[word] or '_' for word in sentence.word_of]
+    of_sentences.append(pd.DataFrame(columns))
+  pieces = pd.concat(of_sentences)
 
-  def means(which: np.ndarray) -> dict[str, float]:
-    return {'pieces': int(which.sum())} | {k: float(-x[which].mean()) for k, x in columns.items()}
+  def means(some: pd.DataFrame) -> dict[str, float]:
+    return {'pieces': len(some), **some[['loss', 'unigram', 'bigram']].mean().to_dict()}
 
-  def groups(keys: Any, order: Sequence[str] = ()) -> dict[str, dict[str, float]]:
-    keys = np.asarray(keys)
-    known = [k for k in (order or sorted(set(keys))) if k and np.any(keys == k)]
-    return {str(k): means(keys == k) for k in known}
+  def groups(name: str) -> dict[Any, dict[str, float]]:
+    known = pieces[pieces[name] != '']
+    return {key: means(some) for key, some in known.groupby(name)}
 
+  by_band = groups('frequency')
   return {
-    'asked': 'left to right' if model.config.model.causal else 'each piece masked alone',
-    'counted': 'the reference' if reference else 'the other half of the sentences',
-    'all': means(np.ones(len(frequency), bool)),
-    'by_pos': groups(tags),
-    'by_frequency': groups(np.array(names)[frequency], names),
-    'by_language': groups(languages),
+    'all': means(pieces),
+    'by_pos': groups('tag'),
+    'by_frequency': {BANDS[least[band]]: group for band, group in by_band.items()},
+    'by_language': groups('language'),
   }
 
 
-def read_pairs(
-  specs: Sequence[str], most: int, counts: Counter[str], encoding: str = ''
-) -> list[Pair]:
-  """Reads `most` pairs (0: all) of each file of BLiMP's JSONL: sentence_good, sentence_bad, UID.
-  encoding: of the files, as data.text_encoding."""
+def read_pairs(specs: Sequence[str], most: int, counts: Counter[str]) -> list[Pair]:
+  """Reads `most` pairs (0: all) of each file of BLiMP's JSONL: sentence_good, sentence_bad, UID."""
   out = []
   for spec in specs:
     for path in files.expand(spec):
-      pairs, stem, read = [], path.name.partition('.')[0], Counter()
-      lines = [(n, line) for n, line in files.lines(path, read, encoding) if line.strip()]
-      for number, line in lines:
-        record = {}
-        with contextlib.suppress(InputError):
-          record = files.parse_json(line, f'{path.name}:{number}', read)
-        texts = record.get('sentence_good'), record.get('sentence_bad')
-        kinds = record.get('UID', stem), record.get('linguistics_term', '')
-        if all(isinstance(text, str) for text in texts):
-          pairs.append((*texts, *map(str, kinds)))
-      counts['lines that are no minimal pair (left out)'] += len(lines) - len(pairs)
+      pairs = []
+      for number, line in files.lines(path, Counter()):
+        record = files.parse_json(line, f'{path.name}:{number}', Counter())
+        try:
+          good, bad = record['sentence_good'], record['sentence_bad']
+        except KeyError as error:
+          raise InputError(
+            f'{path.name}:{number} has no {error}: it is no pair of BLiMP.'
+          ) from None
+        uid = record.get('UID', path.stem)
+        pairs.append(Pair(good, bad, uid, record.get('linguistics_term', '')))
       out += drawn(pairs, most, 'pairs not used (--sentences)', counts)
-  if specs and not out:
-    form = 'JSONL with sentence_good and sentence_bad'
-    raise InputError(f'--pairs {" ".join(specs)} holds no minimal pair; give {form}.')
   return out
 
 
 def minimal_pairs(model: Model, pairs: Sequence[Pair], counts: Counter[str]) -> dict[str, Any]:
   """Scores minimal pairs of read_pairs: {'accuracy', 'pairs', 'ties', 'by_uid', 'by_term'}. A pair
   of sums that are equal up to rounding, or with an empty sentence, is wrong."""
-  ids = model.tokenizer.ids_batch([text for good, bad, *_ in pairs for text in (good, bad)])
-  logs = logs_of(model, ids, counts, 'minimal pairs')
-  sums = np.array([x.sum() if len(x) else np.nan for x in logs]).reshape(-1, 2)
-  equal = np.isclose(*sums.T, rtol=1e-6, atol=1e-6)
-  right = (sums[:, 0] > sums[:, 1]) & ~equal
+  texts = []
+  for pair in pairs:
+    texts += [pair.good, pair.bad]
+  logs = logs_of(model, model.tokenizer.ids_batch(texts), counts, 'minimal pairs')
+  sums = np.array([x.sum() if len(x) else np.nan for x in logs])
+  good, bad = sums[0::2], sums[1::2]
+  is_tie = np.isclose(good, bad, rtol=1e-6, atol=1e-6)
+  is_right = (good > bad) & ~is_tie
 
-  def accuracies(field: int) -> dict[str, float]:
-    """The accuracy by each value of a field of the pairs."""
-    values = np.array([pair[field] for pair in pairs])
-    return {str(x): float(right[values == x].mean()) for x in sorted({*values} - {''})}
+  def accuracies(values: Sequence[str]) -> dict[str, float]:
+    """The accuracy by each of the values that the pairs have."""
+    of_pairs = np.array(values)
+    return {x: float(is_right[of_pairs == x].mean()) for x in sorted(set(values)) if x}
 
   return {
     'pairs': len(pairs),
-    'accuracy': float(right.mean()),
-    'ties': int(equal.sum()),
-    'by_uid': accuracies(2),
-    'by_term': accuracies(3),
+    'accuracy': float(is_right.mean()),
+    'ties': int(is_tie.sum()),
+    'by_uid': accuracies([pair.uid for pair in pairs]),
+    'by_term': accuracies([pair.term for pair in pairs]),
   }

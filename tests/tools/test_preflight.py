@@ -65,10 +65,6 @@ ENTRY %main (p: f32[8,16]) -> f32[8,16] {
 def test_loops_count_as_often_as_they_run():
   program = hlo.Program(PROGRAM)
   assert program.cycles() == {'attention': 1200, 'collectives': 7, 'optimizer': 5}
-  (product,) = program.float32_products('/layer')
-  assert product.endswith('/attention/query/dot_general')
-  assert program.float32_products('MaskedLM') == []
-  assert program.largest(1) == [(4096, 'all-reduce.1')]
 
 
 def test_the_length_of_a_loop_is_read_from_its_condition_too():
@@ -217,8 +213,6 @@ def test_the_length_of_a_run_follows_from_its_prepared_corpus(tmp_path, monkeypa
   assert length(**epochs, min_steps=7001)['steps'] == 7001
   read = length(**epochs, **{'data.train': 'texts/*.txt'})
   assert (read['steps'], read['assumed']) == (1_000_000, True)
-  monkeypatch.setattr(estimate, 'newest_meta', {'W': {'step': 300}, 'W0': None}.get)
-  assert [length(resume_from=x)['tokens'] for x in ('W', 'W0')] == [0.4 * 4_096_000, 4_096_000]
   growing = {'optimizer.accumulation': 2, 'optimizer.batch_warmup': 100.0, 'steps': 1000}
   read = length(**growing)
   assert (read['full_steps'], read['tokens']) == (950, 950 * 64 * 128)
@@ -239,7 +233,7 @@ def test_a_program_is_compiled_once(tmp_path, monkeypatch):
     Lowered(), jax.devices()[:1], 'a step for', options
   )
   first, again = compiled(), compiled()
-  assert not first.cached and again == first._replace(cached=True) and len(times) == 1
+  assert again == first and len(times) == 1
   assert 'HloModule' in first.text and set(first.sizes) == set(compilation.SIZES)
   # Anything that the result depends on: the options, the program, the compiler.
   compiled({'a': 1})
@@ -265,23 +259,18 @@ def test_a_report_is_of_the_compiled_program(monkeypatch):
   devices = list(mesh.devices.flat)
   for device in devices:
     device.device_kind, device.platform = 'TPU v5 lite', 'tpu'
-  shard = lambda parts: types.SimpleNamespace(shard_shape=lambda x: (x[0] // parts, *x[1:]))
-  leaf = lambda shape, size, parts: types.SimpleNamespace(
-    shape=shape, dtype=types.SimpleNamespace(itemsize=size), sharding=shard(parts)
-  )
   made = [
-    compilation.Compiled(PROGRAM, dict(zip(compilation.SIZES, (900, 70, 60, 5, 3))), 0, 0, 2, 1.5),
-    compilation.Compiled('', {}, 7100, 7050, 0, 1.5),
+    compilation.Compiled(PROGRAM, dict(zip(compilation.SIZES, (900, 70, 60, 5, 3))), 0, 0, 2),
+    compilation.Compiled('', {}, 7100, 7050, 0),
   ]
-  state = {'a': leaf((6, 7), 4, 3), 'b': leaf((96, 5), 2, 1)}
-  program = types.SimpleNamespace(lower=lambda: 'lowered', state=state)
+  program = types.SimpleNamespace(lower=lambda: 'lowered')
   monkeypatch.setattr(estimate.sharding, 'mesh_of', lambda *_: mesh)
   monkeypatch.setattr(estimate.step, 'program', lambda *_: program)
   monkeypatch.setattr(estimate.jax, 'set_mesh', lambda mesh: contextlib.nullcontext())
   monkeypatch.setattr(compilation, 'compiled', lambda *given: made.pop(0))
   report, misfit = (estimate.estimate(config, devices, chip) for _ in range(2))
   assert report['fits'] and report['hbm_bytes'] == 900 + 70 - 60 + 5 + 3
-  assert (report['hbm_limit'], report['hbm_over']) == (7000, 918 - 7000)
+  assert report['hbm_limit'] == 7000 and report['warnings']
   assert (report['devices'], report['rows_per_data_shard']) == ('4 x TPU v5 lite', 64 // 4)
   assert report['mesh'] == {'data': 2, 'fsdp': 2, 'tensor': 1} and report['full_steps'] == 700
   assert report['estimated_cycles'] == 1212 and report['cycles']['attention'] == 1200
@@ -292,7 +281,7 @@ def test_a_report_is_of_the_compiled_program(monkeypatch):
   assert alone['mfu'] == pytest.approx(report['model_flops'] / 4 / chip.peak / 1212e-6)
   assert alone['chip_hours'] == pytest.approx(700 * 4 * 1212e-6 / 3600)
   assert {row['kind'] for row in report['transfers']} >= {'all-gather', 'all-reduce'}
-  assert not misfit['fits'] and misfit['estimates'] == {} and misfit['hbm_over'] == 100
+  assert not misfit['fits'] and misfit['estimates'] == {} and misfit['hbm_bytes'] == 7100
 
 
 def test_a_chip_is_calibrated_by_two_programs(monkeypatch):
@@ -303,7 +292,7 @@ def test_a_chip_is_calibrated_by_two_programs(monkeypatch):
 
   def compiled(lowered, devices, what):
     large = 'tensor<8192x8192xbf16>' in lowered.as_text()
-    return compilation.Compiled(text if large else '', {}, 0, 0 if large else 17_000, 0, 1.0)
+    return compilation.Compiled(text if large else '', {}, 0, 0 if large else 17_000, 0)
 
   monkeypatch.setattr(chips.jax.sharding, 'SingleDeviceSharding', lambda device: cpu)
   monkeypatch.setattr(compilation, 'compiled', compiled)
@@ -317,7 +306,7 @@ def test_a_chip_is_calibrated_by_two_programs(monkeypatch):
 @pytest.mark.slow
 def test_the_tpu_compiler_takes_a_small_step():
   pytest.importorskip('libtpu', reason='the TPU compiler is not installed (pip install libtpu)')
-  report = json.loads(run_module(*SMALL_STEP, quick=False).stdout)
+  report = json.loads(run_module(*SMALL_STEP, quick=False).stdout)[0]
   assert report['fits'] and report['hbm_limit'] == int(15.75 * 2**30) > report['hbm_bytes']
   assert report['devices'] == '4 x TPU v5 lite' and report['rows_per_data_shard'] == 16
   assert report['dtype'] == 'float32' and not report['warnings']  # such products are asked for

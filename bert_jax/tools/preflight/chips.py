@@ -33,24 +33,23 @@ class Published(NamedTuple):
   links: int = 0  # to its neighbours
   network: float | None = None  # bytes a second to other slices
   ring: int = 0
-  source: str = ''
 
 
 UNIT = 2 * 128**2  # FLOPs of a matrix unit of 128 x 128 in a cycle
-DOCS = 'cloud.google.com/tpu/docs'
-# {a regex of a part of jax's device_kind, as in speed.PEAK_FLOPS: Published}, read in 2026. The
-# pages of v2 to v4 give no bandwidth of the links, TPU7x's page no size of its matrix units.
-# v5e and v6e: the network of a pod of 256 chips, divided. v6e: an older page counts 4 units
-# of 256 x 256, a newer one 2, with which the compiler's cycles would be faster than the chip is.
+# {a regex of a part of jax's device_kind, as in speed.PEAK_FLOPS: Published}, read in 2026 in
+# cloud.google.com/tpu/docs/v5e, v5p, v6e and tpu7x. The pages of v2 to v4 give no bandwidth of the
+# links, TPU7x's page no size of its matrix units. v5e and v6e: the network of a pod of 256 chips,
+# divided. v6e: an older page counts 4 units of 256 x 256, a newer one 2, with which the compiler's
+# cycles would be faster than the chip is.
 PUBLISHED = {
   'TPU v2': Published(UNIT),
   'TPU v3': Published(2 * UNIT),
   'TPU v4 lite': Published(4 * UNIT),
   'TPU v4': Published(8 * UNIT),
-  'TPU v5 lite|TPU v5e': Published(4 * UNIT, 400e9, 4, 6.4e12 / 8 / 256, 16, f'{DOCS}/v5e'),
-  'TPU v5p?': Published(8 * UNIT, 1200e9, 6, 50e9 / 8, 4, f'{DOCS}/v5p'),
-  'TPU v6 lite|TPU v6e': Published(16 * UNIT, 800e9, 4, 25.6e12 / 8 / 256, 16, f'{DOCS}/v6e'),
-  'TPU7x?': Published(None, 1200e9, 6, 100e9 / 8, 4, f'{DOCS}/tpu7x'),
+  'TPU v5 lite|TPU v5e': Published(4 * UNIT, 400e9, 4, 6.4e12 / 8 / 256, 16),
+  'TPU v5p?': Published(8 * UNIT, 1200e9, 6, 50e9 / 8, 4),
+  'TPU v6 lite|TPU v6e': Published(16 * UNIT, 800e9, 4, 25.6e12 / 8 / 256, 16),
+  'TPU7x?': Published(None, 1200e9, 6, 100e9 / 8, 4),
 }
 
 

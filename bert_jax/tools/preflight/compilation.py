@@ -13,7 +13,6 @@ import os
 import re
 import sys
 import tempfile
-import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -28,7 +27,6 @@ from bert_jax.files import Path, write_whole
 
 Devices = Sequence[jax.Device]
 Options = Mapping[str, Any] | None  # of the compiler
-USUALLY = '1 to 5 minutes'  # of the compiler, for a step
 SIZES = ('argument', 'output', 'alias', 'temp', 'generated_code')
 
 
@@ -38,8 +36,6 @@ class Compiled(NamedTuple):
   used: int  # bytes of HBM, of a program that does not fit
   limit: int  # bytes of HBM that there are, for such a program
   resharded: int  # how many involuntary rematerialisations the compiler warned of
-  seconds: float  # how long it took, when it was compiled
-  cached: bool = False
 
 
 def compiled(lowered: Lowered, devices: Devices, what: str, options: Options = None) -> Compiled:
@@ -49,7 +45,6 @@ def compiled(lowered: Lowered, devices: Devices, what: str, options: Options = N
   kept = load(path)
   if kept:
     return kept
-  started = time.perf_counter()
   print(f'compiling {name}', file=sys.stderr)
   with quiet() as stderr:
     try:
@@ -60,7 +55,7 @@ def compiled(lowered: Lowered, devices: Devices, what: str, options: Options = N
     except Exception as error:
       text, sizes, (used, limit) = '', {}, too_large(error)
     resharded = len(re.findall(r'[Ii]nvoluntary full rematerialization', stderr()))
-  out = Compiled(text, sizes, used, limit, resharded, time.perf_counter() - started)
+  out = Compiled(text, sizes, used, limit, resharded)
   store(path, out)
   return out
 
@@ -85,7 +80,7 @@ def key(lowered: Lowered, devices: Devices, options: Options = None) -> str:
 def load(path: Path) -> Compiled | None:
   """Loads what `store` kept; None if there is nothing or it is damaged."""
   try:
-    return Compiled(**json.loads(gzip.decompress(path.read_bytes())) | {'cached': True})
+    return Compiled(**json.loads(gzip.decompress(path.read_bytes())))
   except (OSError, EOFError, ValueError, TypeError, zlib.error):
     return None
 
@@ -119,9 +114,9 @@ def too_large(error: Exception) -> tuple[int, int]:
   matches = [re.search(pattern, str(error)) for pattern in patterns]
   match = matches[0] or matches[1]
   if not match:
-    reason, fix = first_line(error), 'change the config'
-    if 'vmem' in reason:  # as of BERT-base with 128 rows of 128 tokens on each v4
-      fix = 'fewer rows at a time may be possible: a higher optimizer.accumulation, or more chips'
-    raise InputError(f'the compiler takes no such program ({reason}); {fix}.')
+    raise InputError(
+      f'the compiler takes no such program ({first_line(error)}); change the config, such as '
+      'optimizer.accumulation for fewer rows at a time.'
+    )
   used, limit = (int(float(x[:-1]) * 1024 ** 'BKMGT'.index(x[-1])) for x in match.groups())
   return used, limit

@@ -9,36 +9,33 @@ from bert_jax.tools.preflight import step_time
 
 HEADER = (
   'topology', 'chips', 'fits', 'step, ms', 'MFU', 'MFU of computing alone', 'hours', 'chip-hours',
-  'dollars', 'on spot chips',
+  'dollars',
 )  # fmt: skip
 
 
-def table(reports: Mapping[str, Mapping[str, Any]], prices: Sequence[float], spot: float) -> str:
-  """A table of {topology: report}, a column for each. prices: dollars for a chip-hour of each, or
-  []; spot: the share of it that a spot chip costs, or 0."""
+def table(reports: Mapping[str, Mapping[str, Any]], prices: Sequence[float]) -> str:
+  """A table of {topology: report}, a column for each. prices: dollars for a chip-hour of each."""
   columns = [HEADER]
-  for i, (name, report) in enumerate(reports.items()):
-    price = prices[i] if prices else 0.0
-    columns.append((name, str(report['chips']), *_cells(report, price, spot)))
+  for price, (name, report) in zip(prices, reports.items(), strict=True):
+    columns.append((name, str(report['chips']), *_cells(report, price)))
   first = next(iter(reports.values()))
   assumed = ', assumed, since its length depends on its data' if first['assumed'] else ''
   length = f'{first["steps"]:,} steps{assumed}; {first["tokens"] / 1e9:,.4g} B tokens'
   return '\n'.join([*aligned([*zip(*columns)]), f'{length}; without evaluations and checkpoints'])
 
 
-def _cells(report, price, spot):
+def _cells(report, price):
   rows = step_time.fullest(report)
+  alone = [clock['compute_only'] for clock in report['estimates'].values()]
   hours = [row['chip_hours'] for row in rows]
-  dollars = [price * x for x in hours if price]
   return (
     fits(report),
     between([1e3 * row['step_s'] for row in rows], '{:,.1f}'),
     between([row['mfu'] for row in rows], '{:.0%}'),
-    between([x['compute_only']['mfu'] for x in report['estimates'].values()], '{:.0%}'),
+    between([row['mfu'] for row in alone], '{:.0%}'),
     between([x / report['chips'] for x in hours], '{:,.2f}'),
     between(hours, '{:,.2f}'),
-    between(dollars, '${:,.2f}'),
-    between([spot * x for x in dollars if spot], '${:,.2f}'),
+    between([price * x for x in hours if price], '${:,.2f}'),
   )
 
 
@@ -53,14 +50,13 @@ def between(numbers: Sequence[float], form: str) -> str:
 
 
 def prices_of(text: str, number: int) -> list[float]:
-  """Dollars for a chip-hour of so many topologies: one amount for all, or one for each; []: ''."""
+  """Dollars for a chip-hour of so many topologies: one amount for all, or one for each; 0: ''."""
   try:
-    prices = [float(x) for x in text.split(',') if text]
+    prices = [float(x) for x in text.split(',')] if text else [0.0]
   except ValueError:
-    prices = [0.0]
-  if not all(0 < price < 1e6 for price in prices) or len(prices) not in (0, 1, number):
-    raise InputError(
-      f'--price {text} makes no sense: give dollars for a chip-hour, such as 1.2; '
-      f'one for all {number} topologies, or one for each.'
-    )
-  return prices * number if len(prices) == 1 else prices
+    raise InputError(f'--price {text} is no number of dollars, such as 1.2 or 1.2,2.7.') from None
+  if len(prices) == 1:
+    prices *= number
+  if len(prices) != number:
+    raise InputError(f'--price {text}: give one for all {number} topologies, or one for each.')
+  return prices

@@ -1,7 +1,6 @@
 """Estimates a config's training step by compiling it: memory, cycles, time."""
 
-import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import jax
@@ -17,10 +16,8 @@ from bert_jax.tasks import TASKS, teaching
 from bert_jax.text import files
 from bert_jax.tools.preflight import chips, compilation, hlo, step_time
 from bert_jax.tools.preflight.compilation import Devices
-from bert_jax.workdir.checkpoint import newest_meta
 
 STEPS = 1_000_000  # assumed for a run whose length depends on its data
-LARGEST = 5  # how many buffers are named
 Report = dict[str, Any]  # valid JSON
 
 
@@ -50,27 +47,21 @@ def objective_of(config: ConfigDict) -> Objective:
 
 def length_of(config: ConfigDict) -> Report:
   """{'steps', 'assumed': are they STEPS, 'tokens': all positions of rows, and 'full_steps': its
-  rows in full batches, both from where resume_from is}."""
+  rows in full batches}."""
   rows, size = 0.0, config.batch_size * config.data.seq_length
   if store.is_prepared(config.data.train):
     text = sum(x['tokens'] for x in store.read_meta(config.data.train)['kept'].values())
     times = config.corpus.dupe_factor if config.corpus.rows in PAIRS else 1
     rows = times * text / config.data.seq_length
   steps = config_lib.step_count(config, rows) or STEPS
-  begins = (newest_meta(config.resume_from) or {'step': 0})['step'] if config.resume_from else 0
-  before = config_lib.timeline_of(config, steps).rows_before
-  tokens = (before(steps) - before(min(begins, steps))) * config.data.seq_length
+  timeline = config_lib.timeline_of(config, steps)
+  tokens = timeline.rows_before(steps) * config.data.seq_length
   return {
     'steps': steps,
     'assumed': not (config.steps or rows),
     'tokens': tokens,
     'full_steps': tokens / size,
   }
-
-
-def check_mesh(config: ConfigDict, devices: Devices) -> None:
-  """InputError unless the batch and the model of a config divide over the devices."""
-  sharding.mesh_of(config, TASKS[config.objective], devices)
 
 
 def estimate(config: ConfigDict, devices: Devices, chip: chips.Chip) -> Report:
@@ -84,14 +75,11 @@ def estimate(config: ConfigDict, devices: Devices, chip: chips.Chip) -> Report:
   with jax.set_mesh(mesh), sharding.activation_rules():
     lowered, where = program.lower(), list(mesh.devices.flat)
     compiled = compilation.compiled(lowered, where, 'a step for', sharding.compiler_options(mesh))
-  warnings, state = [], []
+  warnings = []
   if compiled.resharded:
     warnings.append(
       f'{compiled.resharded} involuntary full rematerialisations: a sharding changes midway'
     )
-  for path, leaf in jax.tree_util.tree_flatten_with_path(program.state)[0]:
-    numbers = math.prod(leaf.sharding.shard_shape(leaf.shape))
-    state.append((numbers * leaf.dtype.itemsize, sharding.path_name(path)))
   used, sizes = compiled.used, compiled.sizes
   if compiled.text:  # aliased arguments and results share memory
     used = sum(sizes.values()) - 2 * sizes['alias']
@@ -105,12 +93,8 @@ def estimate(config: ConfigDict, devices: Devices, chip: chips.Chip) -> Report:
     'fits': bool(compiled.text),
     'hbm_limit': chip.hbm,
     'hbm_bytes': used,
-    'hbm_over': used - chip.hbm,
     'dtype': config.model.dtype,
     'model_flops': int(flops),
-    'compile_s': round(compiled.seconds, 1),
-    'cached': compiled.cached,
-    'largest_of_state': _named(sorted(state, reverse=True)[:LARGEST]),
     'warnings': warnings,
     'estimates': {},
     **length,
@@ -118,34 +102,22 @@ def estimate(config: ConfigDict, devices: Devices, chip: chips.Chip) -> Report:
   if not compiled.text:
     return report
   parsed = hlo.Program(compiled.text)
-  warnings += _warnings(parsed, config.model.dtype)
+  warnings += _warnings(parsed)
   cycles = parsed.cycles()
-  report |= {
-    'hbm_temporaries': sizes['temp'],
-    'largest_temporaries': _named(parsed.largest(LARGEST)),
-    'estimated_cycles': sum(cycles.values()),
-    'cycles': cycles,
-  }
+  report |= {'estimated_cycles': sum(cycles.values()), 'cycles': cycles}
   return report | step_time.step_times(parsed, mesh, chip, flops, length['full_steps'], number)
 
 
-def _named(pairs: Sequence[tuple[int, str]]) -> list[dict[str, Any]]:
-  return [{'name': name, 'bytes': int(size)} for size, name in pairs]
-
-
-def _warnings(program: hlo.Program, dtype: str) -> list[str]:
-  """Sentences on what a program's cycles leave out or count twice, and on what makes it slow."""
+def _warnings(program: hlo.Program) -> list[str]:
+  """Sentences on what a program's cycles leave out or count twice."""
   out = []
-  if loops := program.endless():
+  loops = program.endless()
+  if loops:
     out.append(f'{len(loops)} loops of unknown length, such as {loops[0]}, are left out')
-  if choices := program.choices():
+  choices = program.choices()
+  if choices:
     true = 'model.scan_layers=false gives the true sum'
     out.append(f'{len(choices)} conditionals, such as {choices[0]}, count all branches; {true}')
-  products = program.float32_products(r'/layer')
-  if products and dtype != 'float32':
-    out.append(f'{len(products)} float32 matrix products in the layers, such as {products[0]}')
-  if any(i.opcode in ('send', 'recv') for i, _ in program.scheduled()):
-    out.append('what slices send one another outside of collectives is left out of the times')
   return out
 
 

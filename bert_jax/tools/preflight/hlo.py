@@ -1,4 +1,4 @@
-"""Reads the text of a compiled program (HLO): cycles, bytes between devices, types of matrices.
+"""Reads the text of a compiled program (HLO): cycles, and bytes between devices.
 
 A TPU's compiler writes `estimated_cycles` beside each instruction it schedules. They come from a
 cost model and not from a clock.
@@ -34,7 +34,6 @@ _COMPUTATION = re.compile(r'^(ENTRY )?%?([\w.\-]+) \(.*\{$')
 _INSTRUCTION = re.compile(r'^\s+(?:ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\((.*)$')
 _ARRAY = re.compile(r'\b([a-z]\w*)\[([\d,]*)\]')
 _CALLED = re.compile(r'(?:calls|to_apply|body|branch_computations)=\{?(%[\w.\-]+(?:, %[\w.\-]+)*)')
-_PASSED_ON = re.compile(r'parameter|tuple|get-tuple-element|bitcast|while|.*-(start|done)')
 
 
 class Instruction(NamedTuple):
@@ -187,23 +186,3 @@ class Program:
         elif one.opcode == 'custom-call' and 'custom_call_target="tpu_custom_call"' in one.rest:
           out['Pallas kernels'] += times
     return dict(out)
-
-  def float32_products(self, within: str) -> list[str]:
-    """Names of the matrix products of float32 arrays whose op_name matches the regex `within`."""
-    names = set()
-    for lines in self.computations.values():
-      types = {i.name: i.type for i in lines}
-      for i in lines:
-        if i.opcode in ('dot', 'convolution') and re.search(within, i.op_name):
-          is_float32 = any(types.get(operand, '').startswith('f32') for operand in i.operands)
-          names |= {i.op_name} if is_float32 else set()
-    return sorted(names)
-
-  def largest(self, number: int) -> list[tuple[int, str]]:
-    """The largest results but parameters, [(bytes, JAX's name)], the largest of each name."""
-    sizes = collections.Counter()
-    for instruction, _ in self.scheduled():
-      if not _PASSED_ON.fullmatch(instruction.opcode):
-        name = instruction.op_name or instruction.name
-        sizes[name] = max(0, sizes[name], *arrays(instruction.type))
-    return [(size, name) for name, size in sizes.most_common(number)]

@@ -121,9 +121,9 @@ def losses(model: Model, sentences: Sentences, counts: Counter[str]) -> dict[str
     columns = {'loss': -log, 'unigram': -unigram, 'bigram': -bigram}
     columns['frequency'] = np.digitize(seen, least) - 1
     columns['language'] = sentence.language
-    columns['tag'] = ''
+    columns['pos'] = ''
     if sentence.tags:
-      columns['tag'] = [sentence.tags[word] or '_' for word in sentence.word_of]
+      columns['pos'] = [sentence.tags[word] or '_' for word in sentence.word_of]
     of_sentences.append(pd.DataFrame(columns))
   pieces = pd.concat(of_sentences)
 
@@ -137,7 +137,7 @@ def losses(model: Model, sentences: Sentences, counts: Counter[str]) -> dict[str
   by_band = groups('frequency')
   return {
     'all': means(pieces),
-    'by_pos': groups('tag'),
+    'by_pos': groups('pos'),
     'by_frequency': {BANDS[least[band]]: group for band, group in by_band.items()},
     'by_language': groups('language'),
   }

@@ -53,23 +53,16 @@ def test_false_alarms_with_few_examples_are_rare():
     assert low <= found.p <= high and found.interval[0] < more < found.interval[1]
 
 
-def test_a_difference_is_that_of_scipys_paired_test():
-  from scipy import stats as scipy_stats
-
-  a, b = {0: 1.0, 1: 2.5, 2: 2.0, 4: 4.0, 9: 7.0}, {1: 2.0, 0: 1.2, 4: 3.1, 2: 1.7, 8: 0.0}
-  found = stats.difference(a, b)
-  pairs = [(a[k], b[k]) for k in (0, 1, 2, 4)]
-  expected = scipy_stats.ttest_rel(*zip(*pairs))
-  assert found.seeds == 4 and found.p == pytest.approx(expected.pvalue)
-  within = expected.confidence_interval()
-  assert found.interval == pytest.approx((within.low, within.high))
-  assert stats.difference(a, {8: 1.0}) is None
+def test_a_difference_is_of_the_seeds_of_both():
+  """Without three of them, or without a spread to judge by, it has no p."""
+  some, other = {0: 1.0, 1: 2.5, 2: 2.0, 9: 7.0}, {1: 2.0, 0: 1.2, 2: 1.7, 8: 0.0}
+  found = stats.difference(some, other)
+  assert found.seeds == 3 and found.mean == pytest.approx((-0.2 + 0.5 + 0.3) / 3)
+  assert found.interval[0] < found.mean < found.interval[1] and 0 < found.p < 1
+  assert stats.difference(some, {8: 1.0}) is None
   assert stats.difference({0: 2.0, 1: 3.0}, {0: 1.0, 1: 1.0}) == (2, 1.5, None, None, None)
-  same = {0: 1.0, 1: 2.0, 2: 3.0}
-  assert stats.difference(same, same)[1:4] == (0, None, None)
-  # The same difference in all seeds, as scores of few examples have it, has no spread to judge by.
-  more = {seed: value + 0.01 for seed, value in same.items()}
-  assert stats.difference(more, same)[2:4] == (None, None)
+  more = {seed: value + 0.01 for seed, value in other.items()}
+  assert stats.difference(more, other)[2:4] == (None, None)
 
 
 def test_holm():
@@ -78,27 +71,26 @@ def test_holm():
   assert stats.holm([0.9, 0.8]) == [1.0, 1.0] and stats.holm([]) == []
 
 
-def test_no_interval_is_beyond_what_a_score_can_be():
-  low, high = stats.interval([0.9, 0.97, 1.0], 0, 'classification_accuracy')
-  assert high == 1.0 and low == stats.interval([0.9, 0.97, 1.0])[0]
-  assert stats.interval([3.0, 1.0, 0.0], 0, 'f1')[0] == 0.0  # percent
-  assert stats.interval([30.0, 99.0, 97.0], 0, 'best_f1')[1] == 100.0
-  assert -1 <= stats.interval([-0.5, 0.1, 0.9], 0, 'matthews')[0] < 0
-  assert stats.interval([0.9, 0.97, 1.0], 0, 'mlm')[1] > 1.0
-  assert stats.interval([0.9, 0.97, 1.0], 0, 'mrr')[1] == 1.0
-  assert stats.interval([93.0, 99.0, 97.0], 0, 'bleu')[1] == 100.0
-  # Exact matches are always in percent, and where there are some F1 is, too.
-  low, (_, high) = [0.3, 0.5, 0.9], stats.interval([0.3, 0.5, 0.9])
-  beside = 'best_exact', 'best_f1'
-  assert stats.interval(low, 0, 'exact')[1] == stats.interval(low, 0, 'f1', beside)[1] == high > 1
-  assert stats.interval(low, 0, 'f1')[1] == 1.0
+@pytest.mark.parametrize(
+  'metric, values, bottom, top',
+  [
+    ('classification_accuracy', [0.9, 0.97, 1.0], 0, 1),
+    ('f1', [3.0, 1.0, 0.0], 0, 100),  # percent
+    ('best_f1', [30.0, 99.0, 97.0], 0, 100),
+    ('matthews', [-0.5, 0.1, 0.9], -1, 1),
+    ('bleu', [0.9, 0.5, 0.1], 0, 100),  # always in percent
+    ('mlm', [0.9, 0.97, 1.0], -np.inf, np.inf),
+  ],
+)
+def test_no_interval_is_beyond_what_a_score_can_be(metric, values, bottom, top):
+  low, high = stats.interval(values)
+  assert stats.interval(values, 0, metric) == (max(low, bottom), min(high, top))
 
 
 def test_a_step_is_what_an_example_adds():
-  top = stats.top_of('f1', [31.0, 0.5])
-  assert stats.step_of(50, top) == 2  # percent
-  top = stats.top_of('mean_absolute_error', [31.0, 0.5])
-  assert stats.step_of(50, top) == 0  # in the units of the labels
+  assert stats.step_of(50, stats.top_of('f1', [31.0, 0.5])) == 2  # percent
+  assert stats.step_of(50, stats.top_of('f1', [0.31, 0.5])) == 0.02
+  assert stats.step_of(50, stats.top_of('mean_absolute_error', [31.0, 0.5])) == 0
 
 
 def test_over_examples_as_scipy_has_it():

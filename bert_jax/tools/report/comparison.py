@@ -11,6 +11,7 @@
 | collapsed, mean_sound, sd_sound | runs with one answer for all; mean and sd without them |
 """
 
+import collections
 import itertools
 import json
 import statistics
@@ -35,6 +36,9 @@ from bert_jax.tools.report.statistics import (
 )
 
 NONE = (np.nan, np.nan)
+COLUMNS = ['seeds', 'mean', 'sd', 'low', 'high', 'examples_low', 'examples_high', 'shared']
+COLUMNS += ['difference', 'difference_low', 'difference_high', 'p', 'p_corrected']
+COLUMNS += ['p_examples_low', 'p_examples_high', 'collapsed', 'mean_sound', 'sd_sound']
 
 
 def compare(df: pd.DataFrame, metric: str, baseline: str = '') -> pd.DataFrame:
@@ -44,56 +48,73 @@ def compare(df: pd.DataFrame, metric: str, baseline: str = '') -> pd.DataFrame:
   if final.groupby(['task', 'under']).ngroups > 1:
     raise InputError('the table has several tasks or evaluations; compare df[df.under == ...].')
   arms = list(dict.fromkeys(final.arm))
-  if baseline and baseline not in arms:
-    raise InputError(f'no arm is called {baseline}; there are {", ".join(arms)}.')
   arms.sort(key=lambda arm: arm != baseline)
-  beside = list(dict.fromkeys(final.metric))
   chosen = final[(final.metric == metric) & final.value.notna()]
+  step = rounding(chosen, metric)
   parts = {arm: chosen[chosen.arm == arm] for arm in arms}
   values = {arm: by_seed(part) for arm, part in parts.items()}
-  step = rounding(chosen, metric, beside)
-  gone = [arm for arm in arms if len(parts[arm]) and (parts[arm].status == 'collapsed').all()]
-  found = differences(values, baseline, step, gone) if baseline else {}
+  found = {}
+  if baseline:
+    gone = [arm for arm in arms if len(parts[arm]) and (parts[arm].status == 'collapsed').all()]
+    found = differences(values, baseline, step, gone)
   rows = {}
   for arm, part in parts.items():
-    numbers, sound = list(values[arm].values()), part[part.status != 'collapsed']
-    low, high = interval(numbers, step, metric, beside) or NONE
-    row = {'seeds': len(numbers), 'collapsed': len(part) - len(sound), 'low': low, 'high': high}
-    row['mean'], row['sd'] = mean_and_sd(numbers)
-    row['mean_sound'], row['sd_sound'] = mean_and_sd(list(by_seed(sound).values()))
+    row = alone(part, metric, step)
     if step and ('accuracy' in metric or 'exact' in metric):  # a share of right answers
-      top = top_of(metric, list(chosen.value), beside)
-      ends = wilson(row['mean'] / top, int(chosen.examples.max()))
-      row['examples_low'], row['examples_high'] = ends[0] * top, ends[1] * top
-    if known := found.get(arm):
-      row |= as_row(known) | {'shared': known.seeds, 'p_corrected': known.corrected}
-      ps = mcnemar_by_seed(part, parts[baseline]) if step else []
-      row |= {'p_examples_low': min(ps, default=None), 'p_examples_high': max(ps, default=None)}
+      top = top_of(metric, list(chosen.value))
+      low, high = wilson(row['mean'] / top, int(chosen.examples.max()))
+      row['examples_low'] = low * top
+      row['examples_high'] = high * top
+    if arm in found:
+      row |= as_row(found[arm])
+      row['shared'] = found[arm].seeds
+      row['p_corrected'] = found[arm].corrected
+      if step:
+        ps = mcnemar_by_seed(part, parts[baseline])
+        row['p_examples_low'] = min(ps, default=None)
+        row['p_examples_high'] = max(ps, default=None)
     rows[arm] = row
-  columns = ['seeds', 'mean', 'sd', 'low', 'high', 'examples_low', 'examples_high', 'shared']
-  columns += ['difference', 'difference_low', 'difference_high', 'p', 'p_corrected']
-  columns += ['p_examples_low', 'p_examples_high', 'collapsed', 'mean_sound', 'sd_sound']
-  table = pd.DataFrame.from_dict(rows, orient='index').reindex(columns=columns)
+  table = pd.DataFrame.from_dict(rows, orient='index').reindex(columns=COLUMNS)
   return table.rename_axis('arm').astype(float)
+
+
+def alone(part: pd.DataFrame, metric: str, step: float) -> dict[str, Any]:
+  """What the values of an arm say without those of others. step: their rounding."""
+  numbers = list(by_seed(part).values())
+  sound = part[part.status != 'collapsed']
+  mean, sd = mean_and_sd(numbers)
+  mean_sound, sd_sound = mean_and_sd(list(by_seed(sound).values()))
+  low, high = interval(numbers, step, metric) or NONE
+  return {
+    'seeds': len(numbers),
+    'mean': mean,
+    'sd': sd,
+    'low': low,
+    'high': high,
+    'collapsed': len(part) - len(sound),
+    'mean_sound': mean_sound,
+    'sd_sound': sd_sound,
+  }
 
 
 def by_seed(rows: pd.DataFrame) -> dict[int, float]:
   """{seed: value}; runs of one seed are averaged."""
-  values = {}
+  values = collections.defaultdict(list)
   for seed, value in zip(rows.seed, rows.value):
-    values.setdefault(int(seed), []).append(value)
+    values[int(seed)].append(value)
   return {seed: statistics.fmean(values[seed]) for seed in sorted(values)}
 
 
 def mean_and_sd(values: Sequence[float]) -> tuple[float, float]:
   mean = statistics.fmean(values) if values else np.nan
-  return mean, statistics.stdev(values) if len(values) > 1 else np.nan
+  sd = statistics.stdev(values) if len(values) > 1 else np.nan
+  return mean, sd
 
 
-def rounding(rows: pd.DataFrame, metric: str, beside: Sequence[str]) -> float:
-  """What one of the examples adds to a score; 0 if it counts none. beside: see top_of."""
+def rounding(rows: pd.DataFrame, metric: str) -> float:
+  """What one of the examples adds to a score; 0 if it counts none."""
   examples = int(rows.examples.max()) if len(rows) else 0
-  return step_of(examples, top_of(metric, list(rows.value), beside))
+  return step_of(examples, top_of(metric, list(rows.value)))
 
 
 def as_row(found: Difference) -> dict[str, Any]:
@@ -103,25 +124,28 @@ def as_row(found: Difference) -> dict[str, Any]:
 
 def mcnemar_by_seed(arm: pd.DataFrame, baseline: pd.DataFrame) -> list[float]:
   """The p values of McNemar's tests of two arms, one for each seed whose answers are at hand."""
-  theirs = {row.seed: right_answers(row) for row in baseline.itertuples()}
+  of_baseline = {row.seed: right_answers(row) for row in baseline.itertuples()}
   ps = []
   for row in arm.itertuples():
-    mine, other = right_answers(row), theirs.get(row.seed, {})
-    if mine and mine.keys() == other.keys():
-      ps.append(mcnemar(list(mine.values()), [other[name] for name in mine]))
+    mine = right_answers(row)
+    theirs = of_baseline.get(row.seed, {})
+    if mine and mine.keys() == theirs.keys():
+      ps.append(mcnemar(list(mine.values()), [theirs[name] for name in mine]))
   return ps
 
 
 def right_answers(row: Any) -> dict[str, bool]:
   """{id of an example: whether its answer is right}; {} if the metric is not the share of these."""
-  lines, right = [], {}
+  right = {}
   if row.answers:
-    lines = (files.read_bytes(Path(row.answers) / 'predictions.jsonl') or b'').splitlines()
-  for number, answer in enumerate(map(json.loads, lines)):
-    if 'gold' in answer:
-      right[str(answer.get('id', number))] = answer['prediction'] == answer['gold']
+    lines = files.read_bytes(Path(row.answers) / 'predictions.jsonl') or b''
+    for number, line in enumerate(lines.splitlines()):
+      answer = json.loads(line)
+      if 'gold' in answer:
+        right[str(answer.get('id', number))] = answer['prediction'] == answer['gold']
   share = statistics.fmean(right.values()) if right else np.nan
-  return right if min(abs(share - row.value), abs(100 * share - row.value)) < 1e-6 else {}
+  is_the_value = min(abs(share - row.value), abs(100 * share - row.value)) < 1e-6
+  return right if is_the_value else {}
 
 
 # ---- Effects of factors -------------------------------------------------------------------------
@@ -130,12 +154,14 @@ def right_answers(row: Any) -> dict[str, bool]:
 def crossed(factors: pd.DataFrame) -> pd.DataFrame:
   """The factors (index arm) of arms that are all combinations of two or more of them, else none;
   fields that move together are one factor."""
-  codes = {}
+  codes = {}  # {the number of each arm's value: field}
   for name in factors:
-    codes.setdefault(tuple(pd.factorize(factors[name])[0]), name)
-  sizes = [len(set(of_arms)) for of_arms in codes]
-  is_grid = len(sizes) > 1 and np.prod(sizes) == len(factors) == len(set(zip(*codes)))
-  return factors[list(codes.values()) if is_grid else []]
+    numbers, _ = pd.factorize(factors[name])
+    codes.setdefault(tuple(numbers), name)
+  names = list(codes.values())
+  number = len(factors[names].drop_duplicates())
+  is_grid = len(names) > 1 and factors[names].nunique(dropna=False).prod() == number == len(factors)
+  return factors[names if is_grid else []]
 
 
 def effects(df: pd.DataFrame, metric: str, factors: pd.DataFrame, baseline: str) -> pd.DataFrame:
@@ -143,22 +169,25 @@ def effects(df: pd.DataFrame, metric: str, factors: pd.DataFrame, baseline: str)
   others, and the interactions: by how much two changes together do more than each alone. Over the
   seeds that all arms have: index effect, columns difference, difference_low, difference_high, p."""
   final = df[df.final & (df.metric == metric) & df.value.notna()]
-  by_arm = final.groupby(['seed', 'arm']).value.mean().unstack('arm').reindex(columns=factors.index)
-  by_arm, base = by_arm.dropna(), factors.loc[baseline].to_dict()
+  by_arm = final.groupby(['seed', 'arm']).value.mean().unstack('arm')
+  by_arm = by_arm.reindex(columns=factors.index).dropna()  # [seeds, arms]
+  base = factors.loc[baseline].to_dict()
   others = {name: [x for x in factors[name].unique() if x != base[name]] for name in factors}
-  step, out = rounding(final, metric, list(dict.fromkeys(df.metric))), {}
+  pairs = {}  # {effect: two columns, the difference of which it is}
   for name, values in others.items():
     means = by_arm.T.groupby(factors[name]).mean().T
     for value in values:
-      out[f'{name}={value}'] = means[value], means[base[name]]
+      pairs[f'{name}={value}'] = means[value], means[base[name]]
   for one, two in itertools.combinations(others, 2):
     means = by_arm.T.groupby([factors[one], factors[two]]).mean().T
     for a, b in itertools.product(others[one], others[two]):
       together = means[a, b] - means[base[one], b]
-      alone = means[a, base[two]] - means[base[one], base[two]]
-      out[f'{one}={a} x {two}={b}'] = together, alone
+      apart = means[a, base[two]] - means[base[one], base[two]]
+      pairs[f'{one}={a} x {two}={b}'] = together, apart
+  step = rounding(final, metric)
   rows = {}
-  for effect, (first, second) in out.items():
-    if found := difference(first.to_dict(), second.to_dict(), step):
+  for effect, (first, second) in pairs.items():
+    found = difference(first.to_dict(), second.to_dict(), step)
+    if found:
       rows[effect] = as_row(found)
   return pd.DataFrame.from_dict(rows, orient='index').rename_axis('effect').astype(float)

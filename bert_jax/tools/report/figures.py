@@ -17,15 +17,20 @@ if TYPE_CHECKING:
   from bert_jax.tools.report.panels import Panel
 
 WIDTH = 6.75  # inches, of two columns of a paper
-STYLE = {'pdf.fonttype': 42, 'font.size': 8, 'svg.hashsalt': 'report'}  # fonts that journals take
-STYLE |= {'axes.spines.top': False, 'axes.spines.right': False}
+STYLE = {
+  'pdf.fonttype': 42,  # fonts that journals take
+  'font.size': 8,
+  'axes.spines.top': False,
+  'axes.spines.right': False,
+}
 
 
 def new(rows: int, columns: int, height: float) -> tuple['Figure', list['Axes']]:
   from matplotlib.figure import Figure
 
   figure = Figure(figsize=(WIDTH, height * rows + 0.3), layout='constrained')
-  return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
+  axes = figure.subplots(rows, columns, squeeze=False)
+  return figure, list(axes.flat)
 
 
 def plain(label: str) -> str:
@@ -34,26 +39,29 @@ def plain(label: str) -> str:
 
 def finals(panel: 'Panel') -> 'Figure':
   """Final values of each arm and their differences to the baseline, seed by seed."""
-  table, df = panel.compared(panel.metric), panel.final(panel.metric)
+  table = panel.compared(panel.metric)
+  df = panel.final(panel.metric)
+  number = len(table)
   columns = 2 if table.difference.notna().any() else 1
-  figure, axes = new(1, columns, 0.6 + 0.35 * len(table))
+  figure, axes = new(1, columns, 0.6 + 0.35 * number)
   base = by_seed(df[df.arm == panel.baseline])
   for place, (arm, row) in enumerate(table.iterrows()):
     seeds = by_seed(df[df.arm == arm])
     draw_seeds(axes[0], place, list(seeds.values()), row['mean'], row.low, row.high)
-    if row.difference == row.difference:
+    if pd.notna(row.difference):
       values = [value - base[seed] for seed, value in seeds.items() if seed in base]
       draw_seeds(axes[1], place, values, row.difference, row.difference_low, row.difference_high)
-  low, high = axes[0].get_xlim()
-  axes[0].axvline(df['level'].mean(), color='0.5', linestyle=':', linewidth=1)
-  axes[0].set_xlim(low, high)  # a guess may be far away
-  labels = [plain(arm).replace(',', ',\n') for arm in table.index]
-  axes[0].set(yticks=range(len(table)), yticklabels=labels)
-  axes[0].set(xlabel=plain(panel.metric), ylim=(len(table) - 0.5, -0.5))
-  for axis in axes[1:]:
-    axis.axvline(0, color='0.6', linewidth=0.8, zorder=0)
-    axis.set(yticks=[], ylim=(len(table) - 0.5, -0.5))
-    axis.set_xlabel('difference to the baseline')
+  for axis in axes:
+    axis.set(yticks=[], ylim=(number - 0.5, -0.5))
+  left = axes[0]
+  low, high = left.get_xlim()
+  left.axvline(df['level'].mean(), color='0.5', linestyle=':', linewidth=1)
+  left.set_xlim(low, high)  # a guess may be far away
+  left.set_yticks(range(number), [plain(arm).replace(',', ',\n') for arm in table.index])
+  left.set_xlabel(plain(panel.metric))
+  for right in axes[1:]:
+    right.axvline(0, color='0.6', linewidth=0.8, zorder=0)
+    right.set_xlabel('difference to the baseline')
   return figure
 
 
@@ -63,7 +71,7 @@ def draw_seeds(
   """A dot for each seed and, above them, their mean with its interval."""
   colour = f'C{place % 10}'
   axis.plot(values, np.full(len(values), place + 0.15), 'o', color=colour, alpha=0.7, ms=3)
-  around = [[mean - low], [high - mean]] if low == low else None
+  around = None if pd.isna(low) else [[mean - low], [high - mean]]
   axis.errorbar(mean, place - 0.08, xerr=around, fmt='s', color=colour, capsize=3, ms=5)
 
 
@@ -74,44 +82,45 @@ def curves(panel: 'Panel') -> 'Figure | None':
   if not metrics:
     return None
   columns = min(3, len(metrics))
-  figure, axes = new(-(-len(metrics) // columns), columns, 2.4)
+  rows = -(-len(metrics) // columns)
+  figure, axes = new(rows, columns, 2.4)
   for axis, metric in zip(axes, metrics):
     draw_curves(axis, panel, metric)
   for axis in axes[len(metrics) :]:
     axis.remove()
-  add_legend(figure, axes[0])
+  handles, labels = axes[0].get_legend_handles_labels()
+  across = max(1, 100 // (8 + max(map(len, labels))))
+  figure.legend(handles, labels, loc='outside lower center', ncols=across, frameon=False)
   return figure
 
 
 def draw_curves(axis: 'Axes', panel: 'Panel', metric: str) -> None:
   """The mean curve of each arm; where it is of a part of the rows, the evaluation of all rows
   stands apart as a hollow marker. A dotted line is what a guess scores on the same rows."""
-  df = panel.df[(panel.df.metric == metric) & panel.df.run.isin(panel.runs.run[panel.runs.counts])]
+  in_means = panel.runs.run[panel.runs.counts]
+  df = panel.df[(panel.df.metric == metric) & panel.df.run.isin(in_means)]
+  part, whole = df[df.kind == 'eval'], df[df.kind == 'whole']
   for number, arm in enumerate(panel.arms):
-    colour, mine = f'C{number % 10}', df[df.arm == arm]
-    means = mean_curve(mine[mine.kind == 'eval'], metric, panel.metrics)
+    colour = f'C{number % 10}'
+    means = mean_curve(part[part.arm == arm], metric)
     axis.plot(means.x, means.y, color=colour, label=plain(arm), marker='.', linewidth=1.2)
     axis.fill_between(means.x, means.low, means.high, color=colour, alpha=0.15, linewidth=0)
-    whole = mean_curve(mine[mine.kind == 'whole'], metric, panel.metrics)
-    axis.plot(whole.x[-1:], whole.y[-1:], 'o', color=colour, markerfacecolor='white')
-  for kind, name, style in ('eval', 'a guess', ':'), ('whole', 'a guess, all rows', (0, (1, 4))):
-    level = df[df.kind == kind]['level'].mean()
-    if level == level:
+    last = mean_curve(whole[whole.arm == arm], metric).tail(1)
+    axis.plot(last.x, last.y, 'o', color=colour, markerfacecolor='white')
+  for rows, name, style in (part, 'a guess', ':'), (whole, 'a guess, all rows', (0, (1, 4))):
+    level = rows['level'].mean()
+    if pd.notna(level):
       axis.axhline(level, color='0.5', linestyle=style, linewidth=1, label=name)
   axis.set(xlabel='step', ylabel=plain(metric))
 
 
-def mean_curve(df: pd.DataFrame, metric: str, beside: Sequence[str]) -> pd.DataFrame:
+def mean_curve(df: pd.DataFrame, metric: str) -> pd.DataFrame:
   """The columns x, y, low, high of a mean curve, at the steps that all runs have."""
-  df, rows = df[df.value.notna()], []
+  df = df[df.value.notna()]
+  runs = df.run.nunique()
+  rows = []
   for step, at in df.groupby('step'):
-    if at.run.nunique() == df.run.nunique():
-      low, high = interval(list(at.value), rounding(at, metric, beside), metric, beside) or NONE
+    if at.run.nunique() == runs:
+      low, high = interval(list(at.value), rounding(at, metric), metric) or NONE
       rows.append((step, at.value.mean(), low, high))
   return pd.DataFrame(rows, columns=['x', 'y', 'low', 'high'])
-
-
-def add_legend(figure: 'Figure', axis: 'Axes') -> None:
-  handles, labels = axis.get_legend_handles_labels()
-  columns = max(1, 100 // (8 + max(map(len, labels), default=0)))
-  figure.legend(handles, labels, loc='outside lower center', ncols=columns, frameon=False)

@@ -14,19 +14,34 @@ def with_svms(results: Results) -> pd.DataFrame:
   rows = []
   counted = results.runs[results.runs.counts]
   for _, same in counted.groupby(['task', 'under'], sort=False):
-    known = set()
+    known = []
     for row in same.to_dict('records'):
       run = records.read(row['run'])
       baseline = TASKS[row['task']].plain_baseline
       if baseline is None or run.config is None:
         continue
-      fields = repr({name: run.fields.get(name) for name in baseline.fields})
-      if fields not in known:
-        arm = f'{baseline.name}, data of {row["arm"]}' if known else baseline.name
-        known.add(fields)
-        scores = baseline.metrics(run.config, tokenizers.load_folder(run.path))
-        about = {name: row[name] for name in ('task', 'under', 'sweep')} | {'arm': arm, 'run': ''}
-        about |= {'kind': 'whole', 'final': True, 'status': 'finished', 'seed': 0, 'examples': 0}
-        about['answers'] = ''
-        rows += [about | {'metric': name, 'value': value} for name, value in scores.items()]
+      fields = {name: run.fields.get(name) for name in baseline.fields}
+      if fields in known:
+        continue
+      arm = f'{baseline.name}, data of {row["arm"]}' if known else baseline.name
+      known.append(fields)
+      scores = baseline.metrics(run.config, tokenizers.load_folder(run.path))
+      for name, value in scores.items():
+        rows.append(
+          {
+            'run': '',
+            'sweep': row['sweep'],
+            'arm': arm,
+            'seed': 0,
+            'task': row['task'],
+            'under': row['under'],
+            'status': 'finished',
+            'kind': 'whole',
+            'metric': name,
+            'value': value,
+            'final': True,
+            'examples': 0,
+            'answers': '',
+          }
+        )
   return pd.concat([results.values, pd.DataFrame(rows)], ignore_index=True)

@@ -52,12 +52,12 @@ class Picture(NamedTuple):
   figure: Figure
 
   def drawn(self, ending: str) -> bytes:
-    """The content of a file; without a date, so that it is reproducible."""
+    """The content of a file."""
     import matplotlib
 
-    file, dates = io.BytesIO(), {'pdf': {'CreationDate': None}, 'svg': {'Date': None}}
+    file = io.BytesIO()
     with matplotlib.rc_context(figures.STYLE):
-      self.figure.savefig(file, format=ending, dpi=150, metadata=dates.get(ending))
+      self.figure.savefig(file, format=ending, dpi=150)
     return file.getvalue()
 
   def svg(self) -> str:
@@ -79,10 +79,13 @@ def sections(report: Report, drawn: bool = True) -> Iterator[Section]:
   if len(report.panels) > 1:
     yield Section('All tasks', panels.overview(report))
   for number, panel in enumerate(report.panels):
-    pictures = list(pictures_of(panel, number)) if drawn else []
     about = f'{panel.metric}{panel.apart}'
-    table = panels.comparison(panel, panel.metric)
-    yield Section(f'{panel.learned}: {about}', table, list(sentences.notes(panel)), pictures)
+    yield Section(
+      f'{panel.learned}: {about}',
+      panels.comparison(panel, panel.metric),
+      notes=list(sentences.notes(panel)),
+      pictures=list(pictures_of(panel, number)) if drawn else [],
+    )
     for title, table in panels.more_tables(panel).items():
       yield Section(f'{about}: {title}', table)
   yield Section('Left out, or to be looked at', panels.odd_runs(report), report.results.remarks)
@@ -110,16 +113,18 @@ def pictures_of(panel: Panel, number: int) -> Iterator[Picture]:
 def write(report: Report, out: Path | str, title: str) -> list[str]:
   """Writes the pages and pictures into a folder, in the place of those that a report wrote there
   before: (names of the files)."""
-  out, parts = Path(out), list(sections(report))
+  out = Path(out)
+  parts = list(sections(report))
   contents = {
     'report.html': html(parts, title).encode(),
     'report.md': markdown(parts, title).encode(),
     'table.tex': latex(report).encode(),
     'results.csv': panels.results_csv(report).encode(),
   }
-  for picture in (picture for part in parts for picture in part.pictures):
-    for ending in ('pdf', 'png'):
-      contents[f'{picture.name}.{ending}'] = picture.drawn(ending)
+  for part in parts:
+    for picture in part.pictures:
+      for ending in ('pdf', 'png'):
+        contents[f'{picture.name}.{ending}'] = picture.drawn(ending)
   before = files.read_text(out / WRITTEN).split('\n')
   for name in contents:
     if name not in before and files.exists(out / name):
@@ -145,10 +150,14 @@ def shown(report: Report) -> str:
 def markdown(parts: Sequence[Section], title: str) -> str:
   out = [f'# {plain(title)}', METHOD, CSV]
   for part in parts:
-    lines = ['| ' + ' | '.join(map(plain, row)) + ' |' for row in panels.as_rows(part.table)]
+    lines = []
+    for row in panels.as_rows(part.table):
+      cells = ' | '.join(map(plain, row))
+      lines.append(f'| {cells} |')
     lines.insert(1, '|' + '---|' * len(part.table.columns))
-    out += [f'## {plain(part.title)}', '\n'.join(lines), *map(plain, part.notes)]
-    out += [f'![{plain(x.caption)}]({x.name}.png)' for x in part.pictures]
+    out += [f'## {plain(part.title)}', '\n'.join(lines)]
+    out += [plain(note) for note in part.notes]
+    out += [f'![{plain(picture.caption)}]({picture.name}.png)' for picture in part.pictures]
   return '\n\n'.join(out) + '\n'
 
 

@@ -58,14 +58,11 @@ class Report(NamedTuple):
 
 
 def read(
-  *folders: Path | str,
-  baseline: str = '',
-  percent: bool = False,
-  svm: bool = False,
+  *folders: Path | str, baseline: str = '', percent: bool = False, svm: bool = False
 ) -> Report:
   """Reads the runs below some folders. baseline: the arm to compare with; '': each sweep's.
   percent: shows scores of up to 1 so. svm: adds a linear SVM beside classifiers."""
-  results = long_table.results(*folders)
+  results = long_table.results(folders)
   df = linear.with_svms(results) if svm else results.values.copy()
   if not df.final.any():
     raise InputError('no run has been evaluated yet; wait for the first evaluation.')
@@ -79,36 +76,38 @@ def read(
       if df.value[rows].abs().max() <= 1:
         df.loc[rows, ['value', 'level']] *= 100
   panels = []
-  for task, under in df[df.final][['task', 'under']].drop_duplicates().itertuples(index=False):
-    part = df[(df.task == task) & (df.under == under)]
-    panels.append(_panel(part, results, baseline, percent))
+  for (task, under), _ in df[df.final].groupby(['task', 'under'], sort=False):
+    of_panel = df[(df.task == task) & (df.under == under)]
+    panels.append(_panel(task, under, of_panel, results, baseline, percent))
   return Report(panels, results)
 
 
-def _panel(df: pd.DataFrame, results: Results, baseline: str, percent: bool) -> Panel:
-  task, under = df.task.iloc[0], df.under.iloc[0]
+def _panel(
+  task: str, under: str, df: pd.DataFrame, results: Results, baseline: str, percent: bool
+) -> Panel:
   of_task = results.runs[results.runs.task == task]
-  runs, final = of_task[of_task.under == under], df[df.final]
+  runs = of_task[of_task.under == under]
   in_means = runs[runs.counts]
+  final = df[df.final]
   judge = in_means.judge.mode()[0]
-  metrics = sorted(final.metric.unique(), key=lambda metric: metric != judge)
   baselines = [baseline, *in_means.arm[in_means.is_baseline]]
-  base = next((arm for arm in baselines if arm in set(final.arm)), '')
-  by_arm = results.factors.loc[in_means.run].groupby(list(in_means.arm), sort=False).first()
+  factors = results.factors.loc[in_means.run].groupby(list(in_means.arm), sort=False).first()
   apart = []
   if results.runs.sweep.nunique() > 1:
     apart.append(', '.join(in_means.sweep.unique()))
-  others = [set(other.split('; ')) for other in of_task.under.dropna().unique()]
-  apart += [part for part in under.split('; ') if not all(part in other for other in others)]
+  others = [other.split('; ') for other in of_task.under.dropna().unique()]
+  for part in under.split('; '):
+    if not all(part in other for other in others):
+      apart.append(part)
   return Panel(
     task=task,
     learned=in_means.learned.iloc[0] if in_means.learned.nunique() == 1 else task,
     apart=f' ({"; ".join(apart)})' if apart else '',
     df=df,
     runs=runs,
-    factors=by_arm.loc[:, by_arm.nunique(dropna=False) > 1],
-    metrics=metrics,
-    baseline=base,
+    factors=factors.loc[:, factors.nunique(dropna=False) > 1],
+    metrics=sorted(final.metric.unique(), key=lambda metric: metric != judge),
+    baseline=next((arm for arm in baselines if arm in set(final.arm)), ''),
     percent=percent,
   )
 
@@ -123,53 +122,61 @@ def as_rows(table: pd.DataFrame) -> list[list[str]]:
 
 def comparison(panel: Panel, metric: str) -> pd.DataFrame:
   """How the arms of a panel compare by a metric, as texts."""
-  table, rows = panel.compared(metric), []
+  table = panel.compared(metric)
+  most_seeds = table.seeds.iloc[0]  # of the baseline
+  rows = []
   for arm, row in table.iterrows():
-    ps = [probability(row.p_examples_low), probability(row.p_examples_high)]
-    cells = {
-      'arm': arm,
-      'seeds': f'{row.seeds:.0f}',
-      'mean ± sd': spread(panel, metric, row),
-      '95 % over seeds': within(panel, metric, row.low, row.high),
-      '95 % over examples': within(panel, metric, row.examples_low, row.examples_high),
-      'difference': panel.number(row.difference, metric, '+'),
-      'its 95 %': within(panel, metric, row.difference_low, row.difference_high),
-      'p': probability(row.p),
-      'p, corrected': probability(row.p_corrected),
-      'p over examples': ' to '.join(dict.fromkeys(ps)),
-    }
+    difference = panel.number(row.difference, metric, '+')
     if arm == panel.baseline:
-      cells['difference'] = 'baseline'
-    elif row.shared < max(row.seeds, table.seeds.iloc[0]):
-      cells['difference'] += f' ({counted(int(row.shared), "seeds")})'
-    rows.append(cells)
+      difference = 'baseline'
+    elif row.shared < max(row.seeds, most_seeds):
+      difference += f' ({counted(int(row.shared), "seeds")})'
+    lowest, highest = probability(row.p_examples_low), probability(row.p_examples_high)
+    rows.append(
+      {
+        'arm': arm,
+        'seeds': f'{row.seeds:.0f}',
+        'mean ± sd': spread(panel, metric, row),
+        '95 % over seeds': within(panel, metric, row.low, row.high),
+        '95 % over examples': within(panel, metric, row.examples_low, row.examples_high),
+        'difference': difference,
+        'its 95 %': within(panel, metric, row.difference_low, row.difference_high),
+        'p': probability(row.p),
+        'p, corrected': probability(row.p_corrected),
+        'p over examples': lowest if lowest == highest else f'{lowest} to {highest}',
+      }
+    )
   cells = pd.DataFrame(rows)
-  empty = [name for name in cells if 'examples' in str(name) and (cells[name] == '-').all()]
-  return cells.drop(columns=empty)
+  for name in ('95 % over examples', 'p over examples'):
+    if (cells[name] == '-').all():
+      cells = cells.drop(columns=name)
+  return cells
 
 
 def spread(panel: Panel, metric: str, row: pd.Series) -> str:
   """'0.7100 ± 0.0700 (1 of 5 collapsed, 0.7400 ± 0.0100 without)'."""
+  text = mean_and_sd(panel, metric, row['mean'], row.sd)
+  if not row.collapsed:
+    return text
+  text += f' ({row.collapsed:.0f} of {row.seeds:.0f} collapsed'
+  if pd.notna(row.mean_sound):
+    text += f', {mean_and_sd(panel, metric, row.mean_sound, row.sd_sound)} without'
+  return text + ')'
 
-  def shown(mean: float, sd: float) -> str:
-    text = panel.number(mean, metric)
-    return f'{text} ± {panel.number(sd, metric)}' if sd == sd else text
 
-  text = shown(row['mean'], row.sd)
-  if row.collapsed:
-    text += f' ({row.collapsed:.0f} of {row.seeds:.0f} collapsed'
-    if row.mean_sound == row.mean_sound:
-      text += f', {shown(row.mean_sound, row.sd_sound)} without'
-    text += ')'
-  return text
+def mean_and_sd(panel: Panel, metric: str, mean: float, sd: float) -> str:
+  text = panel.number(mean, metric)
+  return text if pd.isna(sd) else f'{text} ± {panel.number(sd, metric)}'
 
 
 def within(panel: Panel, metric: str, low: float, high: float) -> str:
-  return f'{panel.number(low, metric)} to {panel.number(high, metric)}' if low == low else '-'
+  if pd.isna(low):
+    return '-'
+  return f'{panel.number(low, metric)} to {panel.number(high, metric)}'
 
 
 def probability(p: float) -> str:
-  if p != p:
+  if pd.isna(p):
     return '-'
   return '< 0.0001' if p < 1e-4 else f'{p:.4f}'
 
@@ -187,26 +194,48 @@ def overview(report: Report) -> pd.DataFrame:
 
 def more_tables(panel: Panel) -> dict[str, pd.DataFrame]:
   """{title: table} of the further tables of a panel."""
-  tables, others = {}, {}
+  tables = {}
+  others = {'arm': panel.arms}
   for metric in panel.metrics[1:]:
     rows = panel.compared(metric).iterrows()
     others[metric] = [spread(panel, metric, row) for _, row in rows]
-  if others:
-    tables['other scores, mean ± sd'] = pd.DataFrame({'arm': panel.arms, **others})
+  if len(others) > 1:
+    tables['other scores, mean ± sd'] = pd.DataFrame(others)
   factors = crossed(panel.factors)
   if panel.baseline in factors.index and len(factors.columns):
-    rows = []
-    for effect, row in effects(panel.df, panel.metric, factors, panel.baseline).iterrows():
-      mean = panel.number(row.difference, panel.metric, '+')
-      ends = within(panel, panel.metric, row.difference_low, row.difference_high)
-      rows.append({'effect': effect, 'mean': mean, 'its 95 %': ends, 'p': probability(row.p)})
-    tables['main effects of crossed factors, and interactions (a x b)'] = pd.DataFrame(rows)
+    title = 'main effects of crossed factors, and interactions (a x b)'
+    tables[title] = table_of_effects(panel, factors)
+  tables['arms: costs, and the fields in which they differ'] = table_of_arms(panel)
+  return tables
+
+
+def table_of_effects(panel: Panel, factors: pd.DataFrame) -> pd.DataFrame:
+  metric = panel.metric
+  rows = []
+  for effect, row in effects(panel.df, metric, factors, panel.baseline).iterrows():
+    rows.append(
+      {
+        'effect': effect,
+        'mean': panel.number(row.difference, metric, '+'),
+        'its 95 %': within(panel, metric, row.difference_low, row.difference_high),
+        'p': probability(row.p),
+      }
+    )
+  return pd.DataFrame(rows)
+
+
+def table_of_arms(panel: Panel) -> pd.DataFrame:
   costs = panel.runs[panel.runs.counts].groupby('arm')[['parameters', 'flops']].mean()
   costs['tokens'] = panel.final(panel.metric).groupby('arm').tokens.mean()
-  costs = costs.map(lambda x: '-' if pd.isna(x) else f'{x:,.0f}' if x < 1e9 else f'{x:.3g}')
-  arms = costs.join(panel.factors, how='outer').reindex(panel.arms).fillna('-')
-  tables['arms: costs, and the fields in which they differ'] = arms.reset_index(names='arm')
-  return tables
+  table = costs.map(cost).join(panel.factors, how='outer')
+  return table.reindex(panel.arms).fillna('-').reset_index(names='arm')
+
+
+def cost(number: float) -> str:
+  """1,000,000 or 1.2e+10."""
+  if pd.isna(number):
+    return '-'
+  return f'{number:,.0f}' if number < 1e9 else f'{number:.3g}'
 
 
 def odd_runs(report: Report) -> pd.DataFrame:
@@ -218,13 +247,14 @@ def odd_runs(report: Report) -> pd.DataFrame:
 
 def results_csv(report: Report) -> str:
   """The text of results.csv: a line for each run, in the order of the tables."""
-  results, runs = report.results, []
+  results = report.results
+  in_order = []
   for panel in report.panels:
-    runs += [panel.runs[panel.runs.arm == arm] for arm in panel.arms]
-  runs = pd.concat([*runs, results.runs]).drop_duplicates('run')
+    in_order += [panel.runs[panel.runs.arm == arm] for arm in panel.arms]
+  runs = pd.concat([*in_order, results.runs]).drop_duplicates('run')
   columns = ['run', 'sweep', 'task', 'arm', 'seed', 'status', 'remark', 'step', 'parameters']
+  columns += ['flops', 'commit']
   final = results.values[results.values.final]
   scores = final.pivot_table('value', 'run', 'metric', sort=False)
-  runs = runs[[*columns, 'flops', 'commit']].join(scores, on='run').join(results.factors, on='run')
-  # A spreadsheet would run some texts as formulas.
-  return runs.replace(r'^(?=[=+\-@\t\r])', "'", regex=True).to_csv(index=False)
+  runs = runs[columns].join(scores, on='run').join(results.factors, on='run')
+  return runs.to_csv(index=False)

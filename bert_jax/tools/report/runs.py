@@ -14,13 +14,11 @@ from bert_jax import tokenizers
 from bert_jax.errors import InputError
 from bert_jax.files import Path
 from bert_jax.tasks import TASKS
-from bert_jax.workdir import contents, lock, records
+from bert_jax.workdir import contents, records
 from bert_jax.workdir.recorded import Run, Sweep
 
 # Fields that cannot change the result of a run.
 WITHOUT_EFFECT = {name for name, field in config_lib.ALL.items() if field.affects == {'free'}}
-# Fields that decide which rows and which vocabulary a run reads.
-READING = config_lib.fields_affecting('rows', 'vocabulary')
 # Fields in which the runs of an arm may differ; a prior is filled in from the training rows.
 NOT_OF_ARMS = WITHOUT_EFFECT | {'seed'} | {task.prior for task in TASKS.values()}
 COUNTED = 'finished', 'collapsed', 'no number'  # the status of runs that stand in means
@@ -30,54 +28,64 @@ SEED = re.compile(r',?seed=(\d+)$')  # how a sweep ends the name of a run's fold
 def runs_of(found: Sequence[Run], remarks: list[str]) -> pd.DataFrame:
   """The table of runs, in the order of the folders and of a sweep's plan, also of runs that were
   only planned. What cannot be read is added to `remarks`."""
-  rows, names = [], collections.Counter(path.name for path in {run.path.parent for run in found})
-  for folder in dict.fromkeys(run.path.parent for run in found):
+  folders = list(dict.fromkeys(run.path.parent for run in found))
+  names = collections.Counter(folder.name for folder in folders)
+  rows = []
+  for folder in folders:
     here = {run.path.name: run for run in found if run.path.parent == folder}
     sweep = records.read_sweep(folder)
-    remarks += sweep.faults if sweep else []
+    planned = []
+    if sweep:
+      remarks += sweep.faults
+      planned = list(sweep.runs)
     called = folder.name if names[folder.name] == 1 else str(folder)
-    for name in dict.fromkeys([*(sweep.runs if sweep else ()), *here]):
-      rows.append(row_of(folder / name, here.get(name), sweep) | {'sweep': called})
+    for name in dict.fromkeys([*planned, *here]):
+      row = row_of(folder / name, here.get(name), sweep)
+      row['sweep'] = called
+      rows.append(row)
   runs = pd.DataFrame(rows)
   runs['under'] = under_of(runs, found)
   # Runs without metrics stand beside the others of their arm.
   beside = runs.groupby(['sweep', 'arm'])[['task', 'under']].transform('first')
   runs[['task', 'under']] = runs[['task', 'under']].fillna(beside)
-  return with_remarks(with_counted(runs))
+  runs['counts'] = counted(runs)
+  return with_remarks(runs)
 
 
 def row_of(path: Path, run: Run | None, sweep: Sweep | None) -> dict[str, Any]:
   """What the table of runs says of a run; run: None if it has no metrics."""
-  planned = sweep.runs.get(path.name) if sweep else None
-  ended = sweep.ended.get(path.name) if sweep else None
   seed = SEED.search(path.name)
   row = {
     'run': str(path),
-    'arm': (planned and planned.arm) or SEED.sub('', path.name) or 'all runs',
-    'is_baseline': bool(sweep and planned and planned.arm == sweep.baseline),
+    'arm': SEED.sub('', path.name) or 'all runs',
+    'is_baseline': False,
     'seed': int(seed[1]) if seed else 0,
     'status': 'no metrics',
     'remark': '',
     'step': 0,
   }
+  planned = sweep.runs.get(path.name) if sweep else None
+  if sweep and planned:
+    row['arm'] = planned.arm or row['arm']
+    row['is_baseline'] = planned.arm == sweep.baseline
   if run and run.config:
-    data = {split: facts.fingerprint for split, facts in run.facts.data.items()}
+    step = run.measured_step()
     row['status'], row['remark'] = status_of(run)
     row |= {
       'seed': run.fields.get('seed', 0),
       'task': run.fields['objective'],
       'learned': TASKS[run.config.objective].card(run.config).trained_for.replace('`', ''),
       'judge': run.judge,
-      'step': run.measured_step(),
+      'step': step,
       'parameters': run.facts.parameters,
-      'flops': run.flops_before(run.measured_step()),
+      'flops': run.flops_before(step),
       'commit': run.facts.commit,
       'recipe': recipe(run),
-      'data': json.dumps(data, sort_keys=True),
-      'numbers': {(p.kind, p.step): p.values.get(run.judge) for p in run.evaluations},
     }
-  if ended and ended.state == 'failed' and not lock.is_held(path):
-    row |= {'status': 'failed', 'remark': ended.error}
+  ended = sweep.ended.get(path.name) if sweep else None
+  if ended and ended.state == 'failed':
+    row['status'] = 'failed'
+    row['remark'] = ended.error
   return row
 
 
@@ -105,25 +113,11 @@ def without_seed(text: str, run: Run) -> str:
   return re.sub(rf'\bseed={run.fields.get("seed")}\b', 'seed={seed}', text)
 
 
-def with_counted(runs: pd.DataFrame) -> pd.DataFrame:
-  """Marks copies, whose numbers are those of another run, and which runs stand in means: unfinished
-  ones only if no run of a task ended."""
-  key = ['task', 'arm', 'recipe', 'seed', 'data', 'commit']
-  furthest = runs.sort_values('step', ascending=False, kind='stable')
-  copies = []
-  for _, alike in furthest.groupby(key):
-    others = []
-    for index, numbers in alike.numbers.items():
-      if any(numbers.items() <= other.items() for other in others):
-        copies.append(index)
-      others.append(numbers)
-  is_copy = runs.index.isin(copies)
-  runs.loc[is_copy, 'status'] = 'copy'
-  runs.loc[is_copy, 'remark'] = 'of another run of its arm: counted once'
+def counted(runs: pd.DataFrame) -> pd.Series:
+  """Which runs stand in means: unfinished ones only if no run of a task ended."""
   ended = runs.status.isin(COUNTED)
-  none_ended = ~ended.groupby(runs.task).transform('any').fillna(True).astype(bool)
-  runs['counts'] = ended | (none_ended & (runs.status == 'unfinished'))
-  return runs
+  any_ended = ended.groupby(runs.task).transform('any').fillna(False).astype(bool)
+  return ended | (~any_ended & (runs.status == 'unfinished'))
 
 
 def with_remarks(runs: pd.DataFrame) -> pd.DataFrame:
@@ -132,40 +126,32 @@ def with_remarks(runs: pd.DataFrame) -> pd.DataFrame:
   for _, same in runs.groupby(['task', 'under', 'arm']):
     if same.sweep.nunique() > 1 and same.recipe.nunique() > 1:
       runs.loc[same.index, 'arm'] = same.arm + ' (' + same.sweep + ')'
-  remarks = {}
   for _, same in runs[runs.counts].groupby(['task', 'under', 'arm']):
     usual = json.loads(same.recipe.mode()[0])
+    several_commits = same['commit'].nunique() > 1
     for index, row in same.iterrows():
       odd = [row.remark] if row.remark else []
       here = json.loads(row.recipe)
       names = [name for name in here | usual if here.get(name) != usual.get(name)]
       if names:
         odd.append(f'differs from other runs of its arm in {", ".join(names)}')
-      if same['commit'].nunique() > 1:
+      if several_commits:
         odd.append(f'of commit {row["commit"][:12] or "unknown"}, others of its arm of another')
-      remarks[index] = '; '.join(odd)
-  runs['remark'] = pd.Series(remarks, dtype=object).reindex(runs.index).fillna(runs.remark)
+      runs.loc[index, 'remark'] = '; '.join(odd)
   return runs
 
 
 def under_of(runs: pd.DataFrame, found: Sequence[Run]) -> pd.Series:
   """What the values of each run depend on besides its weights, as a text; of an arm all that its
   runs depend on, such as the masks of their seeds. NaN without metrics."""
-  each = {str(run.path): judged_under(run) for run in found}
-  by_reading = collections.defaultdict(dict)
-  for run in found:
-    reading = repr([x for name, x in run.fields.items() if name in READING])
-    by_reading[reading][str(run.path)] = run.facts.split('eval').fingerprint[:8]
-  for fingerprints in by_reading.values():
-    if len(set(fingerprints.values())) > 1:  # a file was changed between them
-      for path, fingerprint in fingerprints.items():
-        each[path]['rows'] = fingerprint
+  of_runs = {str(run.path): judged_under(run) for run in found}
   texts = pd.Series(index=runs.index, dtype=object)
   for _, same in runs.groupby(['task', 'sweep', 'arm']):
-    unders, parts = [each[path] for path in same.run], []
-    for name in dict.fromkeys(name for under in unders for name in under):
-      values = sorted({str(under.get(name, 'none')) for under in unders})
-      parts.append(f'{name}={" or ".join(values)}')
+    values = collections.defaultdict(set)
+    for path in same.run:
+      for name, value in of_runs[path].items():
+        values[name].add(str(value))
+    parts = [f'{name}={" or ".join(sorted(several))}' for name, several in values.items()]
     texts[same.index] = '; '.join(parts)
   return texts
 
@@ -173,13 +159,17 @@ def under_of(runs: pd.DataFrame, found: Sequence[Run]) -> pd.Series:
 def judged_under(run: Run) -> dict[str, Any]:
   """What the values of a run depend on besides its weights: a loss on rows and vocabulary, a score
   of labelled examples on the examples, which are known by what a guess scores on them."""
-  data, under = run.facts.split('eval'), {}
+  data = run.facts.split('eval')
+  under = {}
   if run.config:
     under |= TASKS[run.config.objective].judged_under(run.config)
   if under:
     path = tokenizers.in_folder(run.path)
-    vocabulary = hashlib.sha256(path.read_bytes()).hexdigest()[:8] if path else 'none'
-    return under | {'rows': data.fingerprint[:8] or 'none', 'vocabulary': vocabulary}
+    under['rows'] = data.fingerprint[:8] or 'none'
+    under['vocabulary'] = 'none'
+    if path:
+      under['vocabulary'] = hashlib.sha256(path.read_bytes()).hexdigest()[:8]
+    return under
   under['data.eval'] = run.fields['data.eval'] or run.fields['data.train']
   accuracy = {name: x for name, x in data.baselines.items() if name.endswith('accuracy')}
   for name, level in (accuracy or data.baselines).items():

@@ -11,7 +11,7 @@ HARDLY = 0.02  # of the way from a guess to a perfect score
 
 
 def notes(panel: Panel) -> Iterator[str]:
-  """Sentences on what a guess scores, and on the runs that are in no mean."""
+  """Sentences on what a guess scores, and on who beats it."""
   hardly = []
   for metric in panel.metrics:
     df = panel.final(metric)
@@ -32,10 +32,6 @@ def notes(panel: Panel) -> Iterator[str]:
       hardly.append(f'{metric}, {best} at best, where a guess has {guess}')
   if hardly:
     yield f'What hardly leaves a guess in any arm: {"; ".join(hardly)}.'
-  for arm, same in panel.runs.groupby('arm', sort=False):
-    out = same[~same.counts & (same.status != 'copy')]
-    if len(out):
-      yield f'In no mean: {len(out)} of {len(same)} runs of {arm}.'
 
 
 def gains(df: pd.DataFrame) -> pd.Series:
@@ -57,9 +53,9 @@ def strongest(panel: Panel) -> str:
   row = table.to_dict('index')[arm]
   difference = panel.number(row['difference'], panel.metric, '+')
   over_examples = ''
-  if row['p_examples_low'] == row['p_examples_low']:
-    ps = probability(row['p_examples_low']), probability(row['p_examples_high'])
-    over_examples = f'; over examples {ps[0]} to {ps[1]}'
+  if pd.notna(row['p_examples_low']):
+    lowest, highest = probability(row['p_examples_low']), probability(row['p_examples_high'])
+    over_examples = f'; over examples {lowest} to {highest}'
   return (
     f'Strongest evidence: {arm} against {panel.baseline}, {difference}, p over seeds '
     f'{probability(row["p_corrected"])}, corrected{over_examples}.'

@@ -33,13 +33,14 @@ class Difference(NamedTuple):
   corrected: float | None = None  # p after Holm's correction for all comparisons made together
 
 
-def top_of(metric: str, values: Sequence[float], beside: Sequence[str] = ()) -> float:
+def top_of(metric: str, values: Sequence[float]) -> float:
   """The highest value of a score, 1 or, of percent, 100; 0 of an error, which counts no examples.
-  beside: the scores of the same evaluation, since F1 is in percent where exact matches are."""
+  Values of which one is above 1 are in percent."""
   if 'error' in metric:
     return 0.0
-  is_percent = PERCENT.search(metric) or ('f1' in metric and any('exact' in x for x in beside))
-  return 100.0 if is_percent or max(map(abs, values), default=0) > 1 else 1.0
+  if PERCENT.search(metric):
+    return 100.0
+  return 100.0 if max(map(abs, values), default=0) > 1 else 1.0
 
 
 def step_of(examples: int, top: float) -> float:
@@ -53,25 +54,27 @@ def standard_error(values: Sequence[float], step: float) -> float:
 
 
 def interval(
-  values: Sequence[float], step: float = 0.0, metric: str = '', beside: Sequence[str] = ()
+  values: Sequence[float], step: float = 0.0, metric: str = ''
 ) -> tuple[float, float] | None:
   """The 95 % interval of the mean of numbers rounded to a step; None for fewer than FEWEST, or
   if they are all the same without a step. metric: their name, by which an interval of scores lies
-  within their range. beside: see top_of."""
+  within their range."""
   n = len(values)
   if n < FEWEST:
     return None
   from scipy.special import stdtrit  # slow to import
 
-  mean, error = statistics.fmean(values), standard_error(values, step)
+  mean = statistics.fmean(values)
+  error = standard_error(values, step)
   if error <= 1e-12 * abs(mean):  # the same in all seeds, and the step is not known
     return None
   half = stdtrit(n - 1, 0.975) * error
   low, high = float(mean - half), float(mean + half)
   if not SCORES.search(metric):
     return low, high
-  top = top_of(metric, values, beside)
-  return max(low, -top if CORRELATIONS.search(metric) else 0.0), min(high, top)
+  top = top_of(metric, values)
+  bottom = -top if CORRELATIONS.search(metric) else 0.0
+  return max(low, bottom), min(high, top)
 
 
 def difference(
@@ -81,16 +84,16 @@ def difference(
   shared = [values[seed] - baseline[seed] for seed in values if seed in baseline]
   if not shared:
     return None
-  mean, n = statistics.fmean(shared), len(shared)
-  if n < FEWEST:
+  n = len(shared)
+  mean = statistics.fmean(shared)
+  step_of_both = step * 2**0.5  # the variances of both add up
+  within = interval(shared, step_of_both)
+  if within is None:
     return Difference(n, mean, None, None)
   from scipy.special import stdtr
 
-  step *= 2**0.5  # the variances of both add up
-  error = standard_error(shared, step)
-  if error <= 1e-12 * abs(mean):  # the same in all seeds, and the step is not known
-    return Difference(n, mean, None, None)
-  return Difference(n, mean, interval(shared, step), float(2 * stdtr(n - 1, -abs(mean) / error)))
+  t = abs(mean) / standard_error(shared, step_of_both)
+  return Difference(n, mean, within, float(2 * stdtr(n - 1, -t)))
 
 
 def holm(ps: Sequence[float]) -> list[float]:
@@ -103,36 +106,44 @@ def holm(ps: Sequence[float]) -> list[float]:
 
 def differences(
   arms: Mapping[Name, Mapping[int, float]], baseline: Name, step: float = 0.0, gone: Sequence = ()
-) -> dict[Name, Difference | None]:
-  """{name: Difference} of all arms but `baseline` to it; p values are corrected for all of them.
-  gone: collapsed arms, which get no p value, nor does any arm if `baseline` is one."""
-  others = [name for name in arms if name != baseline]
-  out = {name: difference(arms[name], arms[baseline], step) for name in others}
-  for name in others if baseline in gone else set(others) & set(gone):
-    out[name] = (x := out[name]) and x._replace(p=None)
-  tested = [(name, x, x.p) for name, x in out.items() if x and x.p is not None]
-  for (name, x, _), p in zip(tested, holm([p for *_, p in tested])):
-    out[name] = x._replace(corrected=p)
+) -> dict[Name, Difference]:
+  """{name: Difference} of the arms that share seeds with `baseline`; p values are corrected for all
+  of them. gone: collapsed arms, which get no p value, nor does any arm if `baseline` is one."""
+  out: dict[Name, Difference] = {}
+  for name, values in arms.items():
+    found = difference(values, arms[baseline], step)
+    if name == baseline or found is None:
+      continue
+    if name in gone or baseline in gone:
+      found = found._replace(p=None)
+    out[name] = found
+  ps = {name: found.p for name, found in out.items() if found.p is not None}
+  for name, corrected in zip(ps, holm(list(ps.values()))):
+    out[name] = out[name]._replace(corrected=corrected)
   return out
 
 
 def wilson(share: float, examples: int) -> tuple[float, float]:
   """The 95 % interval of a share of right answers over other examples (Wilson 1927)."""
   z = statistics.NormalDist().inv_cdf(0.975)
-  middle = (share + z**2 / (2 * examples)) / (1 + z**2 / examples)
+  scale = 1 + z**2 / examples
+  middle = (share + z**2 / (2 * examples)) / scale
   spread = share * (1 - share) / examples + z**2 / (4 * examples**2)
-  half = z * spread**0.5 / (1 + z**2 / examples)
+  half = z * spread**0.5 / scale
   return middle - half, middle + half
 
 
 def mcnemar(first: Sequence[bool], second: Sequence[bool]) -> float:
   """The p value of McNemar's exact test: whether two models, which were right (True) or wrong on
   the same examples, differ by more than these examples explain."""
-  only_first = sum(a and not b for a, b in zip(first, second, strict=True))
-  only_second = sum(b and not a for a, b in zip(first, second, strict=True))
   from scipy.special import bdtr
 
+  only_first, only_second = 0, 0
+  for a, b in zip(first, second, strict=True):
+    only_first += a and not b
+    only_second += b and not a
   differing = only_first + only_second
-  return (
-    min(1.0, 2 * float(bdtr(min(only_first, only_second), differing, 0.5))) if differing else 1.0
-  )
+  if not differing:
+    return 1.0
+  one_sided = float(bdtr(min(only_first, only_second), differing, 0.5))
+  return min(1.0, 2 * one_sided)

@@ -7,7 +7,7 @@
 | step, tokens, flops | how far the training was |
 | kind | train; eval: the same rows at each step; whole: all rows |
 | metric, value | NaN: it was not finite |
-| status | finished, collapsed or no number; in no mean: unfinished, copy, failed |
+| status | finished, collapsed or no number; in no mean: unfinished, failed |
 | final | whether the value stands in the mean of its arm |
 | level, level_kind | what a guess scores on the rows of this very value; unigram, majority, .. |
 | examples | how many examples a score counts |
@@ -27,8 +27,9 @@ from bert_jax.tools.report import runs as report_runs
 from bert_jax.workdir import contents, records
 from bert_jax.workdir.recorded import Point, Run
 
-COLUMNS = ['run', 'sweep', 'arm', 'seed', 'task', 'under', 'status', 'step', 'tokens', 'flops']
-COLUMNS += ['kind', 'metric', 'value', 'final', 'level', 'level_kind', 'examples', 'answers']
+OF_RUN = ['run', 'sweep', 'arm', 'seed', 'task', 'under', 'status']
+COLUMNS = [*OF_RUN, 'step', 'tokens', 'flops', 'kind', 'metric', 'value', 'final']
+COLUMNS += ['level', 'level_kind', 'examples', 'answers']
 NO_SCORES = 'constant', 'masked'  # values of an evaluation that are not scores
 
 
@@ -43,50 +44,59 @@ class Results(NamedTuple):
 
 def long(*folders: Path | str) -> pd.DataFrame:
   """The long table of all runs below some folders."""
-  return results(*folders).values
+  return results(folders).values
 
 
-def results(*folders: Path | str) -> Results:
+def results(folders: Sequence[Path | str]) -> Results:
   """The Results of all runs below some folders."""
   found, remarks = records.below(*folders)
   runs = report_runs.runs_of(found, remarks)
-  return Results(_values(found, runs), runs, report_runs.factors(found), remarks)
-
-
-def _values(found: Sequence[Run], runs: pd.DataFrame) -> pd.DataFrame:
-  """The rows of the long table."""
-  by_path, rows = {str(run.path): run for run in found}, []
+  by_path = {str(run.path): run for run in found}
+  rows = []
   for known in runs[runs.run.isin(by_path)].to_dict('records'):
-    run = by_path[known['run']]
-    about = {name: known[name] for name in COLUMNS[:7]}
-    for row in _of_points(run):
-      rows.append(about | row | {'final': row['final'] and known['counts']})
-  return pd.DataFrame(rows, columns=COLUMNS)
+    of_run = {name: known[name] for name in OF_RUN}
+    for row in _of_points(by_path[known['run']]):
+      row |= of_run
+      row['final'] = row['final'] and known['counts']
+      rows.append(row)
+  values = pd.DataFrame(rows, columns=COLUMNS)
+  return Results(values, runs, report_runs.factors(found), remarks)
 
 
 def _of_points(run: Run) -> Iterator[dict[str, Any]]:
   """The rows of the evaluations and of the lines of training of a run."""
-  seen = {0: 0.0}
+  seen = {0: 0.0}  # {step: tokens}
   for point in run.training:
     seen[point.step] = point.values.get('seen_tokens') or np.nan
-  counted, sizes = run.counted(), collections.Counter()
+  sizes = collections.Counter()  # {score: how many examples it counts}
   for count, scores in run.lengths.values():
-    sizes.update(dict.fromkeys(scores, count))
+    for name in scores:
+      sizes[name] += count
   evaluated = contents.evaluated_on(run.fields.get('data.train', ''), run.fields['data.eval'])
+  counted = run.counted()
   for point in run.points:
-    at: dict[str, Any] = {'step': point.step, 'final': point is counted}
-    at['flops'] = run.flops_before(point.step)
-    at['tokens'] = np.interp(point.step, list(seen), list(seen.values()), right=np.nan)
+    of_point: dict[str, Any] = {
+      'step': point.step,
+      'tokens': np.interp(point.step, list(seen), list(seen.values()), right=np.nan),
+      'flops': run.flops_before(point.step),
+      'kind': point.kind,
+      'final': point is counted,
+    }
     if point is counted:
-      at['answers'] = str(contents.answers_folder(run.path, evaluated, point.step))
-    levels, own = _levels(run, point), own_levels(point.values)
-    no_scores = {*NO_SCORES, *(f'{name}_{level.kind}' for name, level in own.items())}
+      of_point['answers'] = str(contents.answers_folder(run.path, evaluated, point.step))
+    levels = _levels(run, point)
+    own = [f'{name}_{level.kind}' for name, level in own_levels(point.values).items()]
     for name, value in point.values.items():
-      if name not in no_scores and '_below_' not in name:
-        level = levels.get(name, Level(np.nan, ''))
-        row = {'kind': point.kind, 'metric': name, 'value': np.nan if value is None else value}
-        row |= {'level': level.value, 'level_kind': level.kind, 'examples': sizes[name]}
-        yield at | row
+      if name in NO_SCORES or name in own or '_below_' in name:
+        continue
+      level = levels.get(name, Level(np.nan, ''))
+      yield of_point | {
+        'metric': name,
+        'value': np.nan if value is None else value,
+        'level': level.value,
+        'level_kind': level.kind,
+        'examples': sizes[name],
+      }
 
 
 def _levels(run: Run, point: Point) -> dict[str, Level]:
@@ -94,4 +104,5 @@ def _levels(run: Run, point: Point) -> dict[str, Level]:
   split = run.facts.split('eval')
   read = run.fields.get('eval.batches', 0) * run.fields.get('batch_size', 0)
   is_part = point.kind == 'eval' and 0 < read < split.rows
-  return {**(split.part if is_part else split.baselines), **own_levels(point.values)}
+  levels = split.part if is_part else split.baselines
+  return {**levels, **own_levels(point.values)}

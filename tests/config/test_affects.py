@@ -36,11 +36,6 @@ def test_fields_affect_what_they_did():
       'mesh.fsdp log.every max_hours checkpoint.every',
       'eval.every teacher mesh.sums',
     ),
-    (
-      runs.READING,
-      'objective data.seq_length table.labels corpus.rows model.vocab_size',
-      'table.pooling qa.n_best_size translation.beams corpus.lengths contrastive.temperature',
-    ),
   ],
 )
 def test_what_is_read_of_it_has_some_fields_and_lacks_others(found, has, lacks):

@@ -118,7 +118,7 @@ def losses(model: Model, sentences: Sentences, counts: Counter[str]) -> dict[str
   least = list(BANDS)
   of_sentences = []
   for sentence, log, (seen, unigram, bigram) in zip(sentences, logs, guesses, strict=True):
-    columns = {'loss': -log, 'unigram': -unigram, 'bigram': -bigram}
+    columns: dict[str, Any] = {'loss': -log, 'unigram': -unigram, 'bigram': -bigram}
     columns['frequency'] = np.digitize(seen, least) - 1
     columns['language'] = sentence.language
     columns['pos'] = ''

@@ -92,7 +92,7 @@ def _panel(
   judge = in_means.judge.mode()[0]
   baselines = [baseline, *in_means.arm[in_means.is_baseline]]
   factors = results.factors.loc[in_means.run].groupby(list(in_means.arm), sort=False).first()
-  apart = []
+  apart: list[str] = []
   if results.runs.sweep.nunique() > 1:
     apart.append(', '.join(in_means.sweep.unique()))
   others = [other.split('; ') for other in of_task.under.dropna().unique()]

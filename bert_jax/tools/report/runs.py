@@ -126,6 +126,7 @@ def with_remarks(runs: pd.DataFrame) -> pd.DataFrame:
   for _, same in runs.groupby(['task', 'under', 'arm']):
     if same.sweep.nunique() > 1 and same.recipe.nunique() > 1:
       runs.loc[same.index, 'arm'] = same.arm + ' (' + same.sweep + ')'
+  remarks = {}
   for _, same in runs[runs.counts].groupby(['task', 'under', 'arm']):
     usual = json.loads(same.recipe.mode()[0])
     several_commits = same['commit'].nunique() > 1
@@ -137,7 +138,8 @@ def with_remarks(runs: pd.DataFrame) -> pd.DataFrame:
         odd.append(f'differs from other runs of its arm in {", ".join(names)}')
       if several_commits:
         odd.append(f'of commit {row["commit"][:12] or "unknown"}, others of its arm of another')
-      runs.loc[index, 'remark'] = '; '.join(odd)
+      remarks[index] = '; '.join(odd)
+  runs['remark'] = pd.Series(remarks, dtype=object).reindex(runs.index).fillna(runs.remark)
   return runs
 
 

@@ -33,7 +33,6 @@ class Examples(Source):
     included; their type)}; in a row [T].
   takes: [E] tokens reserved in the row for each example, if more than its texts have.
   lengths: [E] tokens of each example, special ones included, to avoid reading the texts for that.
-  digest: stands for the texts in the fingerprint; '': they are read.
   ends: whether [CLS] and [SEP]s stand around texts, together or each.
 
   Besides these and what build_row makes, a row has weights [N] (1: a real example), example_ids
@@ -55,7 +54,6 @@ class Examples(Source):
     per_token: Mapping[str, tuple[Sequence[np.ndarray], Any]] | None = None,
     takes: np.ndarray | None = None,
     lengths: np.ndarray | None = None,
-    digest: str = '',
     ends: bool | tuple[bool, bool] = True,
   ):
     super().__init__()
@@ -90,7 +88,7 @@ class Examples(Source):
         f'set data.examples_per_row={largest} at least.'
       )
     self.order, self.row_at = pack(room, seq_length, slots // largest)
-    self.fingerprint = self._digest(item_of, digest)
+    self.fingerprint = self._digest(item_of)
 
   def items_of_row(self, i: int) -> list[range]:
     """The items in row i, each as a range of its examples."""
@@ -107,14 +105,13 @@ class Examples(Source):
     takes = np.concatenate([self.lengths[item.start : item.stop] for item in items])
     return self._room(takes, np.cumsum([0, *map(len, items)])[:-1])
 
-  def _digest(self, item_of, of_texts):
+  def _digest(self, item_of):
     arrays = [item_of, self.lengths, *self.per_example.values(), *self.positions.values()]
     for values, _ in self.per_token.values():
       arrays += values
-    if not of_texts:
-      arrays += itertools.chain.from_iterable(self.texts)
+    arrays = itertools.chain(arrays, itertools.chain.from_iterable(self.texts))
     content = (np.ascontiguousarray(array).tobytes() + b'|' for array in arrays)
-    return digest_of([repr((self.seq_length, self.slots)), of_texts, *content])
+    return digest_of(itertools.chain([repr((self.seq_length, self.slots))], content))
 
   @functools.cached_property
   def read(self) -> list[np.ndarray]:

@@ -149,7 +149,6 @@ class Texts(Scored):
       ends=table.ends,
       items=self.text_of if table.long_texts == 'hierarchical' else None,
       lengths=lengths,
-      digest=examples.digest and repr((examples.digest, room, table.long_texts)),
       **labelled.shape(config),
     )
     self.size, self.scored = len(labels), int(examples.known.sum())

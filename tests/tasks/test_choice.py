@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import published as p
 import pytest
 
@@ -20,17 +21,27 @@ def rows(tokenizer, path, *fields, task_name='dream', split='train'):
 
 
 def test_race_as_published(tmp_path):
+  """Also in rows of Parquet, each of a passage (TFDS) or of a question (Hugging Face)."""
   p.race(tmp_path, p.PASSAGE)
   p.race(tmp_path, p.PASSAGE | {'id': 'middle1.txt'}, level='middle')
   p.race(tmp_path, p.PASSAGE | {'id': 'middle9.txt'}, split='dev', level='middle')
   questions, problems = read(tmp_path, 'race')
-  each = [(f'{level}1.txt-{k}', k, level) for level in ('high', 'middle') for k in (0, 1)]
-  assert [(q.id, q.gold, q.level) for q in questions] == each
+  each = [(f'{level}1.txt-{k}', k) for level in ('high', 'middle') for k in (0, 1)]
+  assert [(q.id, q.gold) for q in questions] == each
   assert questions[1].where == 'high/1.txt:1' and questions[1].context == p.PASSAGE['article']
   assert questions[0].seconds[0] == 'Who met Eve? Ann'
   assert [q.id for q in read(tmp_path, 'race', 'eval')[0]] == ['middle9.txt-0', 'middle9.txt-1']
-  assert len(read(tmp_path / 'train' / 'high', 'race')[0]) == 2
   assert problems.counts['questions'] == 4 and not problems.places
+  singular = {'questions': 'question', 'options': 'options', 'answers': 'answer'}
+  single = [
+    {name: p.PASSAGE[several][k] for several, name in singular.items()}
+    | {'article': p.PASSAGE['article']}
+    for k in (0, 1)
+  ]
+  for rows in ([p.PASSAGE], single):
+    pd.DataFrame(rows).to_parquet(tmp_path / 'rows.parquet')
+    found, _ = read(tmp_path / 'rows.parquet', 'race')
+    assert [q[2:] for q in found] == [q[2:] for q in questions[:2]]
 
 
 @pytest.mark.parametrize(
@@ -61,13 +72,12 @@ def test_swag_as_published(tmp_path):
 
 
 def test_dream_as_published(tmp_path):
-  questions, problems = read(p.dream(tmp_path / 'train.json', p.DIALOGUE, p.DIALOGUE), 'dream')
+  questions, _ = read(p.dream(tmp_path / 'train.json', p.DIALOGUE), 'dream')
   assert questions[0].context == 'M: Did you see a film?\nF: No, I read.'
-  assert [(q.where, q.id, q.gold, len(q.choices)) for q in questions[:2]] == [
+  assert [(q.where, q.id, q.gold, len(q.choices)) for q in questions] == [
     ('train.json[0]:0', '12-497-0', 0, 3),
     ('train.json[0]:1', '12-497-1', 0, 2),
   ]
-  assert problems.places['ids that came before (kept)'] == ['train.json[1]:0', 'train.json[1]:1']
 
 
 def test_copa_as_published(tmp_path):
@@ -158,14 +168,8 @@ def test_answers_and_scores_by_hand(tmp_path, letters):
   assert answer['loss'] == pytest.approx(-np.log(shares[0]))
   assert source.score([answer]) == {'choice_accuracy': 0.0}
   assert source.files([answer])['predictions.tsv'] == 'id\tprediction\n12-497-0\t1\n'
-  p.race(tmp_path, p.PASSAGE | {'answers': ['A', 'A']})
-  p.race(tmp_path, p.PASSAGE | {'id': 'm.txt', 'answers': ['B', 'A']}, level='middle')
+  assert source.score([answer | {'gold': x} for x in (1, 0, 1)]) == {'choice_accuracy': 2 / 3}
+  p.race(tmp_path, p.PASSAGE | {'answers': ['A', 'A']}, p.PASSAGE | {'answers': ['B', 'A']})
   race = rows(letters, tmp_path, task_name='race')[1]
-  answers = race.answers({'logits': np.zeros((1, 16)), 'example_ids': 1 + np.arange(16)[None]})
-  assert [answer['level'] for answer in answers] == ['high', 'high', 'middle', 'middle']
-  names = 'choice_accuracy', 'high_accuracy', 'middle_accuracy'
-  assert race.baselines.pop('choice') == (pytest.approx(answers[0]['loss']), 'uniform')
-  assert {k: x for k, (x, _) in race.baselines.items()} == dict(zip(names, (0.75, 1, 0.5)))
-  of_race = ((0, 'middle'), (1, 'high'), (0, 'high'), (1, 'high'))
-  answers = [{'gold': 0, 'prediction': own, 'level': level} for own, level in of_race]
-  assert source.score(answers) == pytest.approx(dict(zip(names, (1 / 2, 1 / 3, 1))))
+  nats = pytest.approx(np.log(4))
+  assert race.baselines == {'choice_accuracy': (0.75, 'majority'), 'choice': (nats, 'uniform')}

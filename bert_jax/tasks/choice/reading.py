@@ -5,7 +5,7 @@
          NAME=tfds:race/high,NAME=tfds:race/middle; or .parquet, hf:NAME, as a row each question
   swag   SWAG (Zellers et al. 2018): CSV with sent1, sent2, ending0.., label (a number)
   dream  DREAM (Sun et al. 2019) and C3 (Sun et al. 2020): JSON, a list of [turns of a dialogue or
-         paragraphs, [{question, choice, answer (its text)}, ..], id]; or such rows of DREAM
+         paragraphs, [{question, choice, answer (its text)}, ..], id]
   copa   SuperGLUE's COPA and XCOPA (JSONL, or tfds:super_glue/copa): premise, question (cause or
          effect), choice1, choice2, label (a number)
 
@@ -30,7 +30,6 @@ from bert_jax.tasks.faulty_records import Problems, Unusable, reads, says_no_lab
 from bert_jax.text import files, tables
 from bert_jax.text.values import json_value
 
-LEVELS = 'middle', 'high'  # the kinds of school of RACE
 LETTERS = 'ABCDEFGHIJ'
 PASSAGE = 'no article, questions, options, answers and id of equal number'
 DIALOGUE = 'not [turns, [{question, choice, answer}, ..], id]'
@@ -50,7 +49,6 @@ class Question(NamedTuple):
   text: str
   choices: tuple[str, ...]
   gold: Any  # number of the right choice; None: not known; a text: it is no choice (while read)
-  level: str = ''  # one of LEVELS, or ''
   fills: bool = False  # does a choice fill the blanks of the text, if it has any?
 
   @property
@@ -119,17 +117,16 @@ def _of_passage(where, passage, split):
     name, questions, options = where, [passage['question']], [passage['options']]
     answers = [passage.get('answer')]
   context = _text(passage['article'])
-  level = next((part for part in re.split('[/:]', where) if part in LEVELS), '')
   of_passage = zip(_texts(questions), options, _texts(_list(answers)), strict=True)
   for k, (text, choices, answer) in enumerate(of_passage):
     choices = tuple(_texts(_list(choices)))
     gold = _gold(answer.strip().upper(), LETTERS[: len(choices)])
-    yield Question(f'{where}:{k}', f'{name}-{k}', context, text, choices, gold, level, fills=True)
+    yield Question(f'{where}:{k}', f'{name}-{k}', context, text, choices, gold, fills=True)
 
 
 def _passages(spec, split, problems):
-  """Yields (where, passage) of RACE; `where` contains the level."""
-  if _are_tables(spec):
+  """Yields (where, passage) of RACE, whose rows may be in a table of Arrow or a set."""
+  if files.is_named(spec) or any(files.suffix(x) in files.RECORDS for x in files.expand(spec)):
     for where, row in problems.rows(spec):
       yield where, tables.with_nulls(row)
     return
@@ -171,10 +168,6 @@ def _dream(spec, split, problems):
 
 def _dialogues(spec, split, problems):
   """Yields (where, [turns, questions, id])."""
-  if _are_tables(spec):
-    for where, row in problems.rows(spec):
-      yield where, [row.get('dialogue'), [tables.with_nulls(row)], row.get('id', where)]
-    return
   for path in files.split_files(spec, split):
     content = problems.json(path, path.name)
     if isinstance(content, list):
@@ -193,11 +186,6 @@ def _of_dialogue(where, dialogue):
     yield Question(
       f'{where}:{k}', f'{name}-{k}', context, _text(question['question']), choices, gold
     )
-
-
-def _are_tables(spec):
-  """Whether a spec names a set, or tables of Arrow."""
-  return files.is_named(spec) or any(files.suffix(x) in files.RECORDS for x in files.expand(spec))
 
 
 def _list(value):

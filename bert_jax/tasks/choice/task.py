@@ -3,8 +3,7 @@
 Each choice is an example, [CLS] context [SEP] question and choice [SEP], of task.max_length tokens
 at most; the choices of a question share a row. A context that is too long loses its end: the same
 number of tokens for all choices of a question, as the longest of them needs. If a question and a
-choice alone are too long, they lose their beginning. Both are counted. The score is accuracy; for
-RACE also the accuracy in each of its levels.
+choice alone are too long, they lose their beginning. Both are counted. The score is accuracy.
 """
 
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ from bert_jax.metrics import LossLevel
 from bert_jax.objectives.choice import Choice
 from bert_jax.rows.examples import by_example
 from bert_jax.tasks import labelled
-from bert_jax.tasks.choice.reading import LEVELS, Question, read
+from bert_jax.tasks.choice.reading import Question, read
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.labelled import Scored, choice_of_label
 from bert_jax.tokenizers import Tokenizer
@@ -26,9 +25,7 @@ SHOWN = 300  # the most characters of a context that an answer shows
 
 
 def objective(config: ConfigDict, tokenizer: Tokenizer) -> Choice:
-  levels = LEVELS if config.task.format == 'race' else ()
-  scores = tuple(f'{name}_accuracy' for name in levels)
-  return labelled.objective(Choice, config, scores=scores)
+  return labelled.objective(Choice, config)
 
 
 class Choices(Scored):
@@ -43,12 +40,11 @@ class Choices(Scored):
     self.question_at = np.concatenate([[0], np.cumsum(numbers)])
     pairs, self.tokens = _pairs(tokenizer, questions, config.task.max_length, problems)
     self.read = [pairs[at][0] for at in self.question_at[:-1]] + [ids for _, ids in pairs]
-    labels, known, levels = np.zeros(self.question_at[-1], np.float32), [], []
+    labels, known = np.zeros(self.question_at[-1], np.float32), []
     for at, question in zip(self.question_at, questions):
       if question.gold is not None:
         labels[at + question.gold] = 1
         known.append(question)
-        levels.append(question.level)
     super().__init__(
       tokenizer,
       pairs,
@@ -59,8 +55,8 @@ class Choices(Scored):
     self.scored = len(known)
     if known:
       golds = np.array([question.gold for question in known])
-      right = golds == np.bincount(golds).argmax()
-      self.baselines |= labelled.always('majority', _accuracy(right, levels))
+      share = np.bincount(golds).max() / len(golds)
+      self.baselines |= labelled.always('majority', {'choice_accuracy': share})
       nats = np.mean([np.log(len(question.choices)) for question in known])
       self.baselines['choice'] = LossLevel(float(nats), 'uniform')
 
@@ -91,30 +87,18 @@ class Choices(Scored):
       'probability': chosen['probability'],
       'probabilities': list(chosen['probabilities'].values()),
     }
-    if question.level:
-      answer['level'] = question.level
     if gold is not None:
       answer |= {'gold': gold, 'gold_text': choices[gold], 'loss': chosen['loss']}
     return answer
 
   def scores(self, answers: list[dict]) -> dict[str, float]:
-    hits = np.array([a['gold'] == a['prediction'] for a in answers])
-    return _accuracy(hits, [a.get('level', '') for a in answers])
+    hits = [answer['gold'] == answer['prediction'] for answer in answers]
+    return {'choice_accuracy': float(np.mean(hits))}
 
   def files(self, answers: list[dict]) -> dict[str, str]:
     """predictions.tsv: id and number of the choice, from 0."""
     lines = (f'{a["id"]}\t{a["prediction"]}\n' for a in answers)
     return {'predictions.tsv': 'id\tprediction\n' + ''.join(lines)}
-
-
-def _accuracy(hits, levels):
-  """The share of hits, of all questions and of each of the levels that they have."""
-  levels = np.array(levels)
-  accuracies = {'choice_accuracy': float(hits.mean())}
-  for level in LEVELS:
-    if level in levels:
-      accuracies[f'{level}_accuracy'] = float(hits[levels == level].mean())
-  return accuracies
 
 
 texts = labelled.texts_of(read, lambda question: (question.context, *question.seconds))

@@ -60,7 +60,7 @@ for ask in [lambda: model.answer('begin-with', ['the river'], most=0)] + [
 table = 'data.train=tickets.csv', 'model.vocab_size=200'
 table = config.load('configs/finetune.py:task=tickets', [f'--config.{x}' for x in table])
 inputs = read_inputs(table, Path('tickets'))
-print(*inputs.config.table.labels, *(len(x.examples) for x in inputs.sources.values()))
+print(*inputs.config.table.labels, *(x.size for x in inputs.sources.values()))
 words = '--config.masking.policy=stretch', '--config.data.seq_length=24'
 objective = objective_of(config.load('configs/pretrain.py:size=2/128', words))
 key, batch = jax.random.key(0), objective.spec(4)

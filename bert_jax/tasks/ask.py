@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 # Columns that name a row: as GLUE numbers its test sets, and GAP in capitals.
 ID_COLUMNS = 'index|idx|id|ID'
 UNREAD = 'records with fields that are not read and not in the answers'
-EMPTY = 'records of which one text is empty (answered)'
 NOTHING = 'nothing of it can be answered: it has no token'
 
 
@@ -120,9 +119,6 @@ class Ask(abc.ABC):
     known = {*self.fields, *self.others, *ID_COLUMNS.split('|'), self.spelt('id')}
     if not known.issuperset(value):
       self.model.counts[UNREAD] += 1
-    texts = [value.get(name) for name in self.fields]
-    if any(isinstance(text, str) and not text.strip() for text in texts):
-      self.model.counts[EMPTY] += 1
     return record
 
   def element(self, value: Any) -> Any:

@@ -9,13 +9,13 @@ the run stops in any case, with the cause and the count.
 import contextlib
 import functools
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
 
-from bert_jax.errors import InputError, about, counted, log
+from bert_jax.errors import InputError, about, counted, log, quoted
 from bert_jax.files import Path
 from bert_jax.rows.examples import Examples
 from bert_jax.text import files, tables, values
@@ -23,7 +23,6 @@ from bert_jax.text import files, tables, values
 NAMED = 3  # places that are named of each kind
 NO_LABEL = '', '-', '-1', '-1.0'  # cells without a label, unless these are labels
 NULLS = 'nan', 'null', 'n/a', '<na>', '#n/a'  # how programs write that there is no value
-REMEMBERED = 100_000  # ids kept to notice repeated ones; each takes 0.1 kB
 
 
 def is_empty(cell: str) -> bool:
@@ -41,9 +40,9 @@ class Unusable(Exception):
 
 
 def reads(kind: str, name: str = '') -> Callable[[Callable], Callable]:
-  """Decorates a generator read(config, split, problems) of examples with an `id` and a `where`: it
-  counts them as `kind`, and repeated ids. Raises if the split has no record. name:
-  what data.SPLIT should name if it is empty; '': it may be empty."""
+  """Decorates a generator read(config, split, problems) of examples, which it counts as `kind`.
+  Raises if the split has no record. name: what data.SPLIT should name if it is empty; '': it may be
+  empty."""
 
   def decorated(read: Callable) -> Callable:
     @functools.wraps(read)
@@ -53,7 +52,6 @@ def reads(kind: str, name: str = '') -> Callable[[Callable], Callable]:
       with about(f'data.{split}'):
         for example in read(config, split, problems, **options):
           problems.counts[kind] += 1
-          problems.note_id(example.id, example.where)
           yield example
         if not problems.counts[kind]:
           problems.nothing(config.data[split], kind)
@@ -61,30 +59,6 @@ def reads(kind: str, name: str = '') -> Callable[[Callable], Callable]:
     return wrapped
 
   return decorated
-
-
-def decimal_commas(config: ConfigDict, columns: Iterable[str], name: str) -> bool:
-  """Whether numbers in a column, such as 3,5, tell of decimal commas and none as 0.5 does of points
-  (1.234 and 1,234 do not tell): in training data or, where it does not tell, in evaluation data."""
-  for split in ('train', 'eval'):
-    if not config.data[split]:
-      continue
-    commas = False
-    with contextlib.suppress(InputError):  # which the reader of the split raises, too
-      problems = Problems.of(config, split)
-      for _, row in problems.rows(config.data[split], columns=tuple(columns)):
-        column = tables.first_of(row, name)
-        if not row.delimiter or not column:
-          break
-        cell = row[column].strip()
-        if values.GROUPED.fullmatch(cell):
-          continue
-        if '.' in cell and values.finite_number(cell) is not None:
-          return False
-        commas = commas or bool(values.COMMA.fullmatch(cell))
-    if commas:
-      return True
-  return False
 
 
 class Problems:
@@ -96,7 +70,7 @@ class Problems:
   def __init__(self, split: str, skip: bool = False, encoding: str = ''):
     self.split, self.skip, self.encoding = split, skip, encoding
     self.counts, self.places = Counter(), defaultdict(list)
-    self.ids = set()  # of the first REMEMBERED records that could be read
+    self.decimal_marks = set()  # of the numbers that were read
     self.cause, self.left_out = '', 0  # why the first record was left out; how many were
 
   @classmethod
@@ -114,16 +88,12 @@ class Problems:
     if len(self.places[kind]) <= NAMED and where not in self.places[kind]:
       self.places[kind].append(where)
 
-  def note_id(self, record_id: str, where: str) -> None:
-    """Counts the id of a record if it is a repeated one."""
-    if record_id in self.ids:
-      self.note('ids that came before (kept)', where)
-    if len(self.ids) < REMEMBERED:
-      self.ids.add(record_id)
-
-  def chosen(self, examples: Sequence, number: int) -> Sequence:
+  def chosen(self, examples: Iterable, number: int) -> Any:
     """All examples or, in training, `number` of them (0: all), the same ones for every seed."""
-    if self.split != 'train' or not 0 < number < len(examples):
+    if self.split != 'train' or not number:
+      return examples
+    examples = list(examples)
+    if number >= len(examples):
       return examples
     keep = np.random.default_rng(0).permutation(len(examples))[:number]
     self.counts['not used (task.train_examples)'] = len(examples) - number
@@ -132,9 +102,7 @@ class Problems:
   def wrong(self, where: str, sentence: str, kind: str) -> None:
     """Raises InputError for an unusable record, or counts it if unusable records are left out."""
     if not self.skip:
-      # Where no record could be read before, it may be another file.
-      advice = ' (data.skip_damaged=true leaves such records out)' if self.ids else ''
-      raise InputError(f'{where}: {sentence}{advice}.')
+      raise InputError(f'{where}: {sentence} (data.skip_damaged=true leaves such records out).')
     self.leave_out(where, sentence, f'{kind} (skipped)')
 
   def leave_out(self, where: str, sentence: str, kind: str) -> None:
@@ -142,6 +110,20 @@ class Problems:
     self.cause = self.cause or f'{where}: {sentence}'
     self.left_out += 1
     self.note(kind, where)
+
+  def number(self, cell: str, delimiter: str, where: str) -> float | None:
+    """The number in a cell, see values.decimal_number; None: it is none. Unusable if some numbers
+    of the data have decimal commas and others are such as 1.234, which then has two readings."""
+    number, mark = values.decimal_number(cell, delimiter)
+    if mark == ',':
+      self.note('numbers with a decimal comma', where)
+    self.decimal_marks.add(mark)
+    if self.decimal_marks >= {',', '.'}:
+      raise Unusable(
+        f'{quoted(cell)} stands among numbers such as 3,5 and 1.234; write all of them as 1234.5',
+        'numbers of two readings',
+      )
+    return number
 
   def lacks(self, what: str, where: str, split: str) -> bool:
     """Counts a record without `what`, such as a label; whether to leave it out, as in training."""

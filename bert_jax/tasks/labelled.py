@@ -179,7 +179,8 @@ def sources_of(
         continue
       problems, examples = Problems.of(config, split), split
       if read:
-        examples = problems.chosen(list(read(config, split, problems)), config.task.train_examples)
+        few = config.task.train_examples
+        examples = list(problems.chosen(read(config, split, problems), few))
       out[split] = rows(config, tokenizer, examples, problems)
       problems.log(out[split])
     return out

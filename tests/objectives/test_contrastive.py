@@ -328,7 +328,6 @@ DRY = 'model.hidden_dropout_prob=0 model.attention_probs_dropout_prob=0'
 @pytest.mark.parametrize(
   'override, said, arg',
   [
-    ('batch_size=1', 'use 2', 'pairs'),
     ('optimizer.accumulation=2', 'set it to 1', 'pairs'),
     ('contrastive.chunks=5', 'contrastive.chunks=5', 'pairs'),
     ('contrastive.widths=(9,) model.projection_size=8', 'width of the vectors, 8', 'pairs'),

@@ -11,7 +11,6 @@ import pytest
 from ml_collections import ConfigDict
 from test_predict import NER, as_lines
 
-from bert_jax.tasks.ask import EMPTY
 from bert_jax.tasks.translation import Translate
 
 PLAIN = [{'text': 'old river'}, {'text': 'new garden bad'}, {'text': 'winter'}]
@@ -113,9 +112,7 @@ def test_a_row_without_an_answer_says_why_in_its_place(ask, caplog):
   assert found['label'].isna().tolist() == [False, True, True, False]
   assert '2 of 4 rows have no answer; the first is row 1: the sentence of this row' in caplog.text
   pair = {'#1 String': ['old', 'old', None], '#2 String': [None, '', ' ']}  # alike, as of CSV
-  before = ask('mrpc').counts[EMPTY]
   half = ask('mrpc').classify(pd.DataFrame(pair))
-  assert ask('mrpc').counts[EMPTY] == before + 2
   assert half['error'][2] == 'the #1 String and #2 String of this row are empty'
   half = half[:2]
   assert half['text'].tolist() == ['old', 'old'] and half['pair'].tolist() == ['', '']

@@ -47,6 +47,7 @@ TRANSLATED = [{'translation': {'en': t, 'de': u}} for t, u in zip(TEXTS, TEXTS[:
 NEGATIVES = [{'anchor': TEXTS[0], 'positive': TEXTS[1], 'negative': TEXTS[4]}]
 NEGATIVES += [{'anchor': TEXTS[3], 'positive': TEXTS[5], 'negative': ''}]
 GAP = [dict(zip(p.GAP, row, strict=True)) for row in (p.ANN, p.EVE, p.HE)]
+SIMCSE = 'contrastive.anchor_column=sentence contrastive.positive_column='
 CASES = {  # {name: (config, its fields, records)}
   'table': ('finetune.py:task=table', 'table.id_column=idx', TABLE),
   'pairs': ('finetune.py:task=mrpc', 'table.text_column=sentence table.labels=()', TABLE),
@@ -57,7 +58,7 @@ CASES = {  # {name: (config, its fields, records)}
   'copa': ('finetune.py:task=copa', '', p.COPA),
   'gap': ('finetune.py:task=gap', '', GAP),
   'wsc': ('finetune.py:task=wsc', '', [p.SUE, p.SUE | {'label': False, 'idx': 4}]),
-  'lines': ('contrastive.py:task=simcse', '', TABLE),
+  'texts': ('contrastive.py:task=pairs', SIMCSE, TABLE),
   'triples': ('contrastive.py:task=triples', '', NEGATIVES),
   'en-de': ('translate.py:pair=en-de,size=small', '', TRANSLATED),
 }

@@ -35,7 +35,7 @@ FIELDS = affecting({'rows'}, {
     affects={'rows', 'weights'}),
   'table.label_separator': Field(',', 'stands between the labels of a text'),
   'table.eval_share': Field(0.0,
-    'share of data.train to evaluate on without data.eval, but the only text of a label; 0: none',
+    'share of data.train to evaluate on without data.eval; 0: none',
     allowed='[0, 1)',
     affects={'rows'}),
   'table.prior': labelled.prior_field('share of each label, or mean and scale of numbers'),
@@ -117,12 +117,6 @@ def from_released(config: ConfigDict, released: Released) -> None:
   table.ends = not config.model.causal
   table.multi_label = released.problem == 'multi_label_classification'
   table.regression = not table.multi_label and len(labels) == 1
-  for label in labels:
-    if '|' in label:
-      raise InputError(
-        f'the label {quoted(label)} holds a |, which stands between two spellings here; rename it '
-        'in id2label.'
-      )
   if not table.regression:
     table.labels = labels
 

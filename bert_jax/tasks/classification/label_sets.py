@@ -9,23 +9,22 @@ from ml_collections import ConfigDict
 
 from bert_jax.errors import InputError, listed, quoted
 from bert_jax.metrics import Level, LossLevel
-from bert_jax.tasks.faulty_records import Unusable, is_empty, says_no_label
+from bert_jax.tasks.faulty_records import Problems, Unusable, is_empty, says_no_label
 from bert_jax.tasks.labelled import always, entropy, f1_of_all, log_labels, shares
-from bert_jax.text.values import NotJson, decimal_number, printed_value
+from bert_jax.text.values import NotJson, printed_value
 
 MOST_LABELS = 1000  # more are probably numbers or texts
 UNKNOWN = 'rows with an unknown label'  # a kind of fault
 
 
 class LabelReader:
-  """Reads the labels in the cells of a table, whose fields are `table`. commas: whether numbers
-  have decimal commas, see values.decimal_number."""
+  """Reads the labels in the cells of a table, whose fields are `table`."""
 
-  def __init__(self, table: ConfigDict, commas: bool = False):
-    self.table, self.commas = table, commas
+  def __init__(self, table: ConfigDict, problems: Problems):
+    self.table, self.problems = table, problems
     self.names = {x: label.split('|')[0] for label in table.labels for x in label.split('|')}
 
-  def label(self, cell: str, delimiter: str = '') -> Any:
+  def label(self, cell: str, delimiter: str, where: str) -> Any:
     """The label in a cell, as in an Example; None: it says that there is none. Unusable if it is no
     label. delimiter: what stands between the cells of its row."""
     if cell not in self.names:
@@ -39,7 +38,7 @@ class LabelReader:
       return None
     if not self.table.regression:
       return self._checked(cell)
-    number, _ = decimal_number(cell, delimiter, self.commas)
+    number = self.problems.number(cell, delimiter, where)
     if number is None:
       raise Unusable(f'label {quoted(cell)} is not a number; table.regression wants one', UNKNOWN)
     return number
@@ -106,12 +105,6 @@ def label_set(table: ConfigDict, labels: Collection[str]) -> tuple[str, ...]:
       f'column {table.label_column!r} holds {len(labels)} labels: {listed(sorted(labels), 3)}; '
       'name another table.label_column or set table.regression=true.'
     )
-  for label in labels:
-    if '|' in label:
-      raise InputError(
-        f'label {quoted(label)} has a | in it, which parts the spellings of a label; write it '
-        'otherwise or, if these are several labels of a text, set table.multi_label=true.'
-      )
   return tuple(sorted(labels))
 
 

@@ -20,7 +20,7 @@ from bert_jax.tokenizers import Tokenizer
 def metrics(config: ConfigDict, tokenizer: Tokenizer) -> dict[str, float]:
   """Trains the linear SVM on data.train and returns its metrics on data.eval."""
   problems = Problems.of(config, 'train')
-  train = problems.chosen(list(read(config, 'train', problems)), config.task.train_examples)
+  train = list(problems.chosen(read(config, 'train', problems), config.task.train_examples))
   evaluation = task.sources(config, tokenizer, ('eval',))['eval']
   return svm_scores(config, tokenizer, train, evaluation)
 

@@ -1,7 +1,7 @@
 """Reads labelled texts and pairs of texts: from a table with named columns, or the embedded task.
 
 A row without the columns, or with a label that is not in the set, cannot be used (see
-tasks/faulty_records.py). Empty texts and repeated ids are kept and counted. A row without a label
+tasks/faulty_records.py). Empty texts are kept and counted. A row without a label
 (there is no such column, or see label_sets.LabelReader) is predicted but not scored; it is left out
 of training, and counted. With multi_label an empty cell or a null means that the text has none.
 
@@ -9,8 +9,7 @@ The embedded task asks which package a docstring comes from. It is evaluated on 
 pre-training on the embedded corpus with corpus.eval_share=0.1 holds out.
 """
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
@@ -18,10 +17,9 @@ from ml_collections import ConfigDict
 from bert_jax.errors import InputError
 from bert_jax.tasks.ask import ID_COLUMNS
 from bert_jax.tasks.classification.label_sets import LabelReader
-from bert_jax.tasks.faulty_records import Problems, decimal_commas, reads
+from bert_jax.tasks.faulty_records import Problems, reads
 from bert_jax.text import documentation, documents
 from bert_jax.text.tables import Row, first_of
-from bert_jax.text.values import decimal_number
 
 EMBEDDED_EVAL_SHARE = 0.1  # the share of the modules that is held out
 FIELDS = (
@@ -58,55 +56,25 @@ def read(
   share = 0.0 if whole else config.table.eval_share
   if share and not (split == 'eval' and config.data.eval):
     examples = list(_read(config, 'train', problems))
-    held_out = _held_out(config, examples, share, problems)
+    held_out = _held_out(examples, share, problems)
     for example in examples:
       if (example.texts in held_out) == (split == 'eval'):
         yield example
-  elif split == 'eval' and config.table.regression and config.data.eval.startswith('tfds:'):
-    yield from _without_stand_ins(list(_read(config, split, problems)), problems)
   else:
     yield from _read(config, split, problems)
 
 
-def _held_out(config, examples, share, problems):
-  """The texts of `examples` that are held out, drawn by themselves alone: all but the only text of
-  a label, from which a run has to learn the label."""
-  texts = {example.texts for example in examples}
-  held_out = {x for x in texts if documents.held_out(x, share)}
-  kept = set() if config.table.regression else _only_ones(examples, held_out)
-  held_out -= kept
+def _held_out(examples, share, problems):
+  """The texts of `examples` that are held out, drawn by themselves alone."""
+  held_out = {x.texts for x in examples if documents.held_out(x.texts, share)}
   if not held_out:
     raise InputError(
-      f'table.eval_share={share} of the {len(examples)} examples of data.train holds out none but '
-      f'the only texts of {len(kept)} labels; use a larger share, or name a file in data.eval.'
+      f'table.eval_share={share} of the {len(examples)} examples of data.train holds out none; use '
+      'a larger share, or name a file in data.eval.'
     )
   count = sum(example.texts in held_out for example in examples)
   problems.counts['examples held out of training (table.eval_share)'] = count
-  if kept:
-    problems.counts['texts kept in training, the only ones of a label'] = len(kept)
   return held_out
-
-
-def _only_ones(examples: Sequence[Example], held_out: Set[tuple[str, ...]]) -> set[tuple[str, ...]]:
-  """Chooses, of the texts to be held out, one of each label that no other text has."""
-  texts_of = defaultdict(set)
-  for example in examples:
-    labels = (example.label,) if isinstance(example.label, str) else example.label
-    for label in labels:
-      texts_of[label].add(example.texts)
-  kept = set()
-  for _, texts in sorted(texts_of.items()):
-    if texts <= held_out and kept.isdisjoint(texts):
-      kept.add(min(texts))
-  return kept
-
-
-def _without_stand_ins(examples, problems):
-  """The examples of a TFDS set of numbers; if all are -1, as in its test sets, without a number."""
-  if {example.label for example in examples} != {-1.0}:
-    return examples
-  problems.counts['without a label (predicted, not scored)'] += len(examples)
-  return [example._replace(label=None) for example in examples]
 
 
 @reads('examples')
@@ -118,8 +86,7 @@ def _read(config, split, problems):
     label_column = table.label_column
   else:
     rows, text_columns, label_column = embedded(split), ['text'], 'label'
-  commas = table.regression and decimal_commas(config, table.columns, label_column)
-  labels = LabelReader(table, commas)
+  labels = LabelReader(table, problems)
   for number, (where, row) in enumerate(rows):
     id_column = table.id_column or first_of(row, ID_COLUMNS)
     wanted = [*text_columns, id_column] if id_column else [*text_columns]
@@ -129,7 +96,7 @@ def _read(config, split, problems):
       values = problems.columns(row, wanted, where, HINT)
       texts = tuple(values[: len(text_columns)])
       example_id = values[len(text_columns)] if id_column else ''
-      label = _label(row, label_column, labels, where, problems)
+      label = _label(row, label_column, labels, where)
       if label is None and not _may_lack_label(row, label_column, where, split, problems):
         continue
       if label == ():
@@ -139,18 +106,13 @@ def _read(config, split, problems):
       yield Example(where, example_id or str(number), texts, label)
 
 
-def _label(row, column, labels, where, problems):
+def _label(row, column, labels, where):
   """The label of a row; None: not known."""
   name = first_of(row, column)
   if not name:
     # With several labels a null says that there is none, as an empty cell of CSV does.
     return () if labels.table.multi_label and first_of(row.no_text, column) else None
-  label = labels.label(row[name], row.delimiter)
-  if isinstance(label, float):
-    _, how = decimal_number(row[name], row.delimiter, labels.commas)
-    if how:
-      problems.note(how, where)
-  return label
+  return labels.label(row[name], row.delimiter, where)
 
 
 def _may_lack_label(row, column, where, split, problems):

@@ -14,7 +14,7 @@ loses tokens from the end of its longer text, as in run_classifier.py. What is c
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,8 @@ from bert_jax.objectives.classification import Classification
 from bert_jax.rows import windows
 from bert_jax.rows.examples import by_example
 from bert_jax.tasks import labelled
-from bert_jax.tasks.classification import encoded, label_sets
+from bert_jax.tasks.classification import label_sets
+from bert_jax.tasks.classification.encoded import encode
 from bert_jax.tasks.classification.label_sets import names
 from bert_jax.tasks.classification.reading import Example, read
 from bert_jax.tasks.faulty_records import Problems
@@ -116,21 +117,21 @@ class CutTexts(Sequence):
 class Texts(Scored):
   """The rows of labelled texts: [CLS] text [SEP] or [CLS] text [SEP] second text [SEP].
   Each window of a text is an example; text_of [E]: the number of its text. tokens: of each text.
+  examples: of training data they are not kept, since they may be millions.
   cut: how many texts are not read whole."""
 
   def __init__(
     self,
     config: ConfigDict,
     tokenizer: Tokenizer,
-    examples: encoded.Encoded | Sequence[Example],
+    examples: Iterable[Example],
     problems: Problems,
   ):
-    if not isinstance(examples, encoded.Encoded):
-      examples = encoded.in_memory(config, tokenizer, examples)
-    table, sides, labels = config.table, examples.sides, examples.labels
-    self.examples, self.labels = examples.examples, names(table.labels)
+    encoded = encode(config, tokenizer, examples, keep=problems.split != 'train')
+    table, sides, labels = config.table, encoded.sides, encoded.labels
+    self.examples, self.labels = encoded.examples, names(table.labels)
     self.multi_label, self.regression = table.multi_label, table.regression
-    self.tokens, self.size = examples.sizes.sum(axis=0), len(labels)
+    self.tokens, self.size = encoded.sizes.sum(axis=0), len(labels)
     is_pair, limit = len(sides) == 2, labelled.limit(config)
     more = tokenizer.between - 1 if is_pair else 0  # further [SEP]s between the texts
     room = limit - 1 - len(sides) - more
@@ -140,8 +141,8 @@ class Texts(Scored):
     left = self.tokens[self.text_of] - window_of * windows.stride_of(room)
     lengths = np.minimum(left, room) + more + (1 + len(sides) if table.ends else 0)
     if table.long_texts in WHOLE and not is_pair:
-      self.read = list(sides[0])
-    weights = (examples.known / counts).astype(np.float32)
+      self.read = sides[0]
+    weights = (encoded.known / counts).astype(np.float32)
     super().__init__(
       tokenizer,
       CutTexts(tokenizer, sides, room, table.long_texts, self.text_of, window_of),
@@ -151,9 +152,9 @@ class Texts(Scored):
       lengths=lengths,
       **labelled.shape(config),
     )
-    self.size, self.scored = len(labels), int(examples.known.sum())
+    self.size, self.scored = len(labels), int(encoded.known.sum())
     if self.scored:
-      labels, by_class = labels[examples.known], label_sets.class_weights(table)
+      labels, by_class = labels[encoded.known], label_sets.class_weights(table)
       self.baselines |= label_sets.baselines_of(labels, len(self.labels), by_class)
       self.prior = label_sets.prior_of(labels, len(self.labels))
 
@@ -252,7 +253,8 @@ class Texts(Scored):
 
 
 def rows(config: ConfigDict, tokenizer: Tokenizer, split: str, problems: Problems) -> Any:
-  out = Texts(config, tokenizer, encoded.of_split(config, tokenizer, split, problems), problems)
+  examples, few = read(config, split, problems), config.task.train_examples
+  out = Texts(config, tokenizer, problems.chosen(examples, few), problems)
   if split == 'train':
     label_sets.log_counts(config, out)
   elif label_sets.positive(config.table):

@@ -47,11 +47,6 @@ def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
   texts, batch_size = task.texts_per_item(config), config.batch_size
   yield from labelled.rules(config)
   yield (
-    not config.teacher,
-    f'the teacher {config.teacher} answers by a head, and contrastive has none; leave teacher '
-    'empty.',
-  )
-  yield (
     data.examples_per_row % texts == 0,
     f'data.examples_per_row is {data.examples_per_row}; use a multiple of {texts}, the texts of an '
     'item, which share a row.',
@@ -59,10 +54,6 @@ def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
   yield (
     data.seq_length >= 8 * texts,
     f'data.seq_length {data.seq_length} has no room for {texts} texts of 8 tokens; raise it.',
-  )
-  yield (
-    batch_size * (data.examples_per_row // texts) >= 2 or fields.negative_columns,
-    f'batch_size {batch_size} leaves a positive without another text; use 2 at least.',
   )
   parts = config.optimizer.accumulation
   yield (
@@ -139,5 +130,6 @@ CONTRASTIVE = labelled.family(
   remarks=remarks_on,
   microbatches=lambda config: config.contrastive.chunks,
   vector=('contrastive.pooling', 'contrastive.normalize'),
+  has_teacher=False,
   heads=(HEAD, HEAD._replace(causal=True)),
 )

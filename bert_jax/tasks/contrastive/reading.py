@@ -7,8 +7,7 @@ A spec such as data.train is, by task.format (of data.eval: contrastive.eval_for
           SimCSE), negative_columns (cells may be empty) and, of scored pairs, score_column name
   squad   SQuAD's JSON, as tasks/qa/reading.py reads it: each question and its paragraph. Questions
           without an answer there are left out and counted
-  lines   text files: each line that is not blank is its own positive (SimCSE); of a table, each
-          text of the column anchor_column, text or sentence
+  lines   text files: each line that is not blank is its own positive (SimCSE)
 
 or several of these: NAME=SPEC,NAME=SPEC. A record with an empty anchor or positive, a negative that
 is its positive, or a score that is no number cannot be used (tasks/faulty_records.py). In training,
@@ -20,11 +19,10 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
-from bert_jax.errors import quoted
-from bert_jax.tasks.faulty_records import Problems, Unusable, decimal_commas, is_empty, reads
+from bert_jax.errors import InputError, quoted
+from bert_jax.tasks.faulty_records import Problems, Unusable, is_empty, reads
 from bert_jax.tasks.qa.reading import is_impossible, records
 from bert_jax.text import files, tables
-from bert_jax.text.values import decimal_number
 
 FORMATS = 'table', 'squad', 'lines'
 FIELDS = 'contrastive.anchor_column, positive_column, or columns if there is no header'
@@ -77,7 +75,6 @@ def read(config: ConfigDict, split: str, problems: Problems) -> Iterator[Item]:
 def _table(config, split, problems):
   fields, scored = config.contrastive, is_scored(config, split)
   rows = problems.rows(config.data[split], columns=tuple(fields.columns))
-  commas = scored and decimal_commas(config, fields.columns, fields.score_column)
   for number, (where, row) in enumerate(rows):
     with problems.of_record(where):
       positive_column = fields.positive_column or fields.anchor_column
@@ -92,22 +89,20 @@ def _table(config, split, problems):
         texts.append(text)
       score = None
       if scored:
-        score = _score(row, fields.score_column, where, commas, problems)
+        score = _score(row, fields.score_column, where, problems)
         if score is None and problems.lacks('a score', where, split):
           continue
       yield Item(where, str(number), tuple(texts), score)
 
 
-def _score(row, name, where, commas, problems):
+def _score(row, name, where, problems):
   """The score of a pair; None: the cell is empty."""
   (cell,) = problems.columns(row, [name], where, HINT)
   if is_empty(cell):
     return None
-  score, how = decimal_number(cell, row.delimiter, commas)
+  score = problems.number(cell, row.delimiter, where)
   if score is None:
     raise Unusable(f'the score (column {name!r}) is no number; write one', 'unreadable scores')
-  if how:
-    problems.note(how, where)
   return score
 
 
@@ -129,26 +124,16 @@ def _squad(config, split, problems):
 
 def _lines(config, split, problems):
   none = [''] * len(config.contrastive.negative_columns)
-  paths = []
-  for _, spec in files.parts(config.data[split]):
-    paths += [spec] if files.is_named(spec) else files.split_files(spec, split)
   number = 0
-  for path in paths:
-    for where, text in _lines_of(path, config.contrastive, problems):
-      yield Item(where, str(number), (text, text, *none))
-      number += 1
-
-
-def _lines_of(path, fields, problems):
-  """Yields (where, text) of the column of texts in a table, or of the lines that are not blank."""
-  if files.is_named(str(path)) or files.suffix(path) in tables.SUFFIXES:
-    for where, row in problems.rows(str(path), columns=tuple(fields.columns)):
-      with problems.of_record(where):
-        (text,) = problems.columns(row, [f'{fields.anchor_column}|text|sentence'], where, HINT)
-        yield where, text
-    return
-  for at, line in problems.lines(path):
-    if line.strip():
-      yield f'{path.name}:{at}', line
-    else:
-      problems.counts['blank_lines'] += 1
+  for _, spec in files.parts(config.data[split]):
+    for path in files.split_files(spec, split):
+      if files.suffix(path) in tables.SUFFIXES:
+        raise InputError(
+          f'{path} is a table; set task.format=table, and contrastive.positive_column empty.'
+        )
+      for at, line in problems.lines(path):
+        if line.strip():
+          yield Item(f'{path.name}:{at}', str(number), (line, line, *none))
+          number += 1
+        else:
+          problems.counts['blank_lines'] += 1

@@ -92,7 +92,6 @@ def read(spec: str, split: str, problems: Problems, layout: Layout) -> list[Sent
       problems.note('sentences without a token (left out)', sentence.where)
       continue
     sentence = sentence._replace(id=sentence.id or str(number))
-    problems.note_id(sentence.id, sentence.where)
     if sentence.tags is None:
       problems.counts['sentences without tags'] += 1
     elif None in sentence.tags:

@@ -141,7 +141,7 @@ class Texts(Scored):
     left = self.tokens[self.text_of] - window_of * windows.stride_of(room)
     lengths = np.minimum(left, room) + more + (1 + len(sides) if table.ends else 0)
     if table.long_texts in WHOLE and not is_pair:
-      self.read = sides[0]
+      self.read = list(sides[0])
     weights = (encoded.known / counts).astype(np.float32)
     super().__init__(
       tokenizer,

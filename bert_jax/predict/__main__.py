@@ -11,7 +11,7 @@ second text; a question, tab, its context; context, question, choices). A line t
 a JSON object of the task's fields (bert_jax/predict/README.md has them); its "id" is repeated in
 the answer, and fields that the task does not have are left out and counted. Of a table (.csv, .tsv,
 .parquet, ..) each row is asked, by the columns called as in training or as the fields, or by those
-of --columns text,pair; with --columns stdin or a pipe is CSV.
+of --columns text,pair.
 
 Answers come in the order of the lines, as soon as no further line is there to be read. A line that
 cannot be answered, such as an empty one, gets {"line": number from 1, "error": why} and its id;
@@ -20,7 +20,6 @@ in windows, or cut and counted.
 """
 
 import argparse
-import codecs
 import contextlib
 import io
 import itertools
@@ -74,7 +73,7 @@ def parser() -> argparse.ArgumentParser:
   add('--checkpoint', default='latest', help='of a run: latest, best or a step')
   add('--input', default='', help='file of lines, or a table; default, and -: stdin')
   add('--columns', default='', help='the columns of the table to ask, one for each field')
-  add('--text-encoding', default='', help='of --input; default: UTF-8')
+  add('--text-encoding', default='', help='of the file; default: UTF-8')
   add('--output', default='-', help='file of JSON lines; - is stdout')
   for name, (tasks, option) in options().items():
     flag, about = f'--{name.replace("_", "-")}', f'{", ".join(tasks)}: {option.help}'
@@ -151,13 +150,8 @@ def check(args: argparse.Namespace, command: argparse.ArgumentParser) -> None:
     if args.export and name not in OF_EXPORT and value != command.get_default(name):
       flag = name.replace('_', '-')
       raise InputError(f'--export answers no lines; leave out --{flag}.')
-  if args.text_encoding:
-    try:
-      codecs.lookup(args.text_encoding)
-    except LookupError:
-      raise InputError(
-        f'--text-encoding {args.text_encoding} is no encoding; write utf-16 or cp1252, say.'
-      ) from None
+  if args.columns and not args.input:
+    raise InputError('--columns names columns of a table; name the table by --input.')
   both = args.input, args.output
   if all(map(os.path.isfile, both)) and os.path.samefile(*both):
     raise InputError(f'--output {args.output} is --input too; name another file.')
@@ -165,17 +159,16 @@ def check(args: argparse.Namespace, command: argparse.ArgumentParser) -> None:
 
 def chunks_of(args: argparse.Namespace, faults: Counter) -> lines.Chunks:
   """The chunks of the input; InputError if it cannot be read, before the model is."""
-  if args.columns or (args.input and lines.is_table(args.input)):
-    chunks = lines.of_table(args.input, args.text_encoding, faults)
-  elif args.input:
-    chunks = lines.of_file(args.input, args.text_encoding, faults)
-  else:
-    return lines.of_stdin(args.text_encoding, faults)
+  if not args.input:
+    return lines.of_stdin(faults)
+  is_table = args.columns or lines.is_table(args.input)
+  read = lines.of_table if is_table else lines.of_file
+  chunks = read(args.input, args.text_encoding, faults)
   first = next(chunks, [])
   rows = [value for _, value in first if isinstance(value, tables.Row)]
   for name in names_in(args.columns) if rows else ():
-    tables.column(rows[0], name, args.input or 'stdin')  # that it lacks is a mistake of the command
-  return itertools.chain([first] if first else [], chunks)
+    tables.column(rows[0], name, args.input)  # that it lacks is a mistake of the command
+  return itertools.chain([first], chunks)
 
 
 @contextlib.contextmanager

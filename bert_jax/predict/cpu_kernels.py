@@ -47,10 +47,7 @@ def _multiply(call, args, kwargs, context):
   bias = module.get_variable('params', 'bias') if module.use_bias else None
   x, kernel, bias = nn.dtypes.promote_dtype(x, kernel, bias, dtype=module.dtype)
   rows, precision = x.reshape(-1, x.shape[-1]), module.precision
-  product = module.dot_general or (module.dot_general_cls and module.dot_general_cls())
-  if product:  # the module was given another product, which takes the kernel as [in, out]
-    out = product(rows, kernel.T, (((1,), (0,)), ((), ())), precision=precision)
-  elif len(rows) > FEW:
+  if len(rows) > FEW:
     out = lax.dot_general(rows, kernel, (((1,), (1,)), ((), ())), precision=precision)
   else:  # the barriers keep XLA from undoing the transposition
     columns = lax.optimization_barrier(rows.T)

@@ -27,14 +27,14 @@ Chunks = Iterator[list[tuple[int, Any]]]
 
 
 def is_table(path: str) -> bool:
-  return files.suffix(Path(path)) in TABLES or files.is_named(path)
+  return files.suffix(Path(path)) in TABLES
 
 
-def of_stdin(encoding: str, counts: Counter) -> Chunks:
+def of_stdin(counts: Counter) -> Chunks:
   """The lines of stdin: all that are there, at once."""
   if sys.stdin is None:
     raise InputError('there is no stdin; name a file with --input.')
-  decoder = codecs.getincrementaldecoder(encoding or 'utf-8-sig')(errors='replace')
+  decoder = codecs.getincrementaldecoder('utf-8-sig')(errors='replace')
   numbers = itertools.count(1)
   rest = ''
   stream: Any = sys.stdin.buffer
@@ -54,7 +54,7 @@ def of_file(path: str, encoding: str, counts: Counter) -> Chunks:
 
 
 def of_table(path: str, encoding: str, counts: Counter) -> Chunks:
-  """The rows of a table, see text/tables.py; stdin ('') and pipes are CSV."""
+  """The rows of a table, see text/tables.py."""
   yield from _in_chunks(_rows(path, encoding, counts), 'rows')
 
 
@@ -64,12 +64,7 @@ def _rows(path, encoding, counts):
   def wrong(where, sentence, kind):
     damaged.append((_number(where), InputError(f'{where}: {sentence}')))
 
-  if not path or Path(path).expanduser().is_fifo():
-    source = Path(path or files.STDIN)
-    rows = tables.of_pipe(source, counts=counts, wrong=wrong, encoding=encoding)
-  else:
-    rows = tables.records(path, counts=counts, wrong=wrong, encoding=encoding)
-  for where, row in rows:
+  for where, row in tables.records(path, counts=counts, wrong=wrong, encoding=encoding):
     yield from damaged
     damaged.clear()
     yield _number(where), row
@@ -77,7 +72,7 @@ def _rows(path, encoding, counts):
 
 
 def _number(where):
-  """The number of a line, or of a row of TFDS: 7 of 'dev.tsv:7'."""
+  """The number of a line or row: 7 of 'dev.tsv:7'."""
   (number,) = re.findall(r'\d+$', where)
   return int(number)
 

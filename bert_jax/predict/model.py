@@ -1,5 +1,6 @@
 """A trained model with its tokenizer and config, and a method for each question it can answer."""
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -14,8 +15,7 @@ from bert_jax.command_line import show_log
 from bert_jax.errors import InputError, listed, log
 from bert_jax.models import layers
 from bert_jax.objectives.encode import encode, encode_mlm
-from bert_jax.predict import cpu_kernels, packed_rows
-from bert_jax.predict.hidden_states import ATTENTION
+from bert_jax.predict import cpu_kernels, hidden_states, packed_rows
 from bert_jax.predict.sentence_vectors import EMBED
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.ask import Ask
@@ -24,17 +24,12 @@ from bert_jax.text import frames
 from bert_jax.workdir import trained
 
 # What any model can be asked, whatever it was trained for.
-OF_ALL = {'embed': EMBED, 'attention': ATTENTION}
+OF_ALL = {'embed': EMBED}
 # {task: Prediction}; where families share a task, the last family's.
 PREDICTIONS: dict[str, Prediction] = {}
 for _family in TASKS.values():
   PREDICTIONS.update(_family.predictions)
 PREDICTIONS.update(OF_ALL)
-
-
-def check_known(task: str) -> None:
-  if task not in PREDICTIONS:
-    raise InputError(f'task {task!r} is not known; use one of {", ".join(PREDICTIONS)}.')
 
 
 class Model:
@@ -59,8 +54,6 @@ class Model:
     config = origin.config.copy_and_resolve_references()
     # These fields were set for the device of the training.
     config.model.update(scan_layers=False, remat='none', attention_implementation='einsum')
-    if dtype not in ('', 'float32', 'bfloat16'):
-      raise InputError(f'dtype is {dtype!r}; use float32 or bfloat16.')
     on_cpu = jax.default_backend() == 'cpu'
     if dtype or on_cpu:
       config.model.dtype = dtype or 'float32'
@@ -179,9 +172,10 @@ class Model:
     """The vectors of texts as one array [number of texts, D]; NaN where there is none."""
     return self.answer('embed', values, pooling=pooling, normalize=normalize)
 
-  def states(self, values: Any) -> Any:
-    """For each text or pair the hidden_states.States of all layers."""
-    return self.answer('attention', values)
+  def states(self, texts: Iterable[str | tuple[str, str]]) -> list[hidden_states.States]:
+    """For each text or pair the attention and hidden states of all layers."""
+    parts = [(text,) if isinstance(text, str) else text for text in texts]
+    return [hidden_states.states(self, part) for part in parts]
 
   def answer(self, task: str, values: Any, **options: Any) -> Any:
     """Answers values by a task, which may be of a family of your own. Elements of a list that have
@@ -234,7 +228,8 @@ class Model:
     """The tasks.ask.Ask of a task with these options; InputError if this model cannot do it."""
     prediction = self.family.predictions.get(task) or OF_ALL.get(task)
     if not prediction:
-      check_known(task)
+      if task not in PREDICTIONS:
+        raise InputError(f'task {task!r} is not known; use one of {", ".join(PREDICTIONS)}.')
       raise InputError(
         f'this model was trained for {self.config.objective!r} and has no '
         f'{_lacked(task, PREDICTIONS[task])}.'
@@ -272,6 +267,14 @@ class Model:
         return function(*arguments)
 
     return jax.jit(layers.traced_in(self.config.model.dtype, run))
+
+  @functools.cached_property
+  def inside(self) -> Callable[..., Any]:
+    """Compiled hidden_states.inside; InputError for a model without attention."""
+    model = self.objective.model
+    if model.mixer != 'attention':
+      raise InputError(f'this model has no attention to show: its model.mixer is {model.mixer}.')
+    return self.compiled(functools.partial(hidden_states.inside, model))
 
   def outputs(self, function: Callable[..., Any], examples: Any) -> dict[str, Any]:
     """Runs a function made by `compiled` over R rows of Examples: {name: [R, ...]}."""

@@ -9,7 +9,6 @@ as in training; others read windows that overlap by half, whose mean is weighted
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.errors import InputError
@@ -45,7 +44,16 @@ class Embed(Packed):
 
   def outputs(self, params: Any, batch: Any) -> dict[str, Any]:
     hidden_BTD = self.model.hidden(params, batch)
-    vectors_BND = text_vectors(
+    vectors_BND = self._vectors(params, batch, hidden_BTD)
+    return {'vectors': vectors_BND, 'example_ids': batch['example_ids']}
+
+  def exported(self, params: Any, batch: Any) -> dict[str, Any]:
+    hidden_BTD = self.model.hidden(params, batch)
+    vector_BD = self._vectors(params, batch, hidden_BTD)[:, 0]
+    return {'embedding': unit(vector_BD) if self.normalize else vector_BD, 'hidden': hidden_BTD}
+
+  def _vectors(self, params, batch, hidden_BTD):
+    return text_vectors(
       self.model.objective.model,
       params,
       hidden_BTD,
@@ -53,17 +61,6 @@ class Embed(Packed):
       batch['cls_positions'],
       self.pooling,
     )
-    return {'vectors': vectors_BND, 'example_ids': batch['example_ids']}
-
-  def exported(self, params: Any, batch: Any) -> dict[str, Any]:
-    hidden_BTD = self.model.hidden(params, batch)
-    first_B1 = jnp.zeros((hidden_BTD.shape[0], 1), jnp.int32)
-    model = self.model.objective.model
-    vectors_B1D = text_vectors(
-      model, params, hidden_BTD, batch['segment_ids'], first_B1, self.pooling
-    )
-    vector = vectors_B1D[:, 0]
-    return {'embedding': unit(vector) if self.normalize else vector, 'hidden': hidden_BTD}
 
   def shown(self, answer: dict[str, Any]) -> dict[str, Any]:
     return {'embedding': answer['vector']}

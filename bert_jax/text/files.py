@@ -6,12 +6,10 @@ What can be repaired (invalid UTF-8) is repaired and counted; anything else wron
 that says where.
 """
 
-import contextlib
 import errno
 import glob
 import gzip
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
@@ -21,7 +19,6 @@ from bert_jax.errors import InputError
 from bert_jax.files import Path, read_bytes
 from bert_jax.text import documentation_tasks, encodings, values
 
-STDIN = '/dev/stdin'
 RECORDS = '.parquet', '.arrow', '.feather'  # suffixes of files that hold records and no lines
 SHARD = re.compile(r'-\d{5}-of-\d{5}')  # in the name of a file that is one of several
 
@@ -127,10 +124,7 @@ def raw_lines(path: Path, encoding: str = '') -> Iterator[tuple[int, bytes, int]
       f'{path} is a table, and lines are read here; name a text file or its --columns'
     )
   try:
-    # /dev/stdin may be a socket, or read already in part
-    is_stdin = str(path) == STDIN
-    source = contextlib.nullcontext(sys.stdin.buffer) if is_stdin else path.open('rb', 1 << 16)
-    with source as disk:
+    with path.open('rb', 1 << 16) as disk:
       is_pipe = not disk.seekable()
       opener = _OPENERS.get(path.suffix)
       stream, is_checked = encodings.opened(opener(disk) if opener else disk, encoding)

@@ -70,13 +70,6 @@ def records(
   yield from _counted(spec, rows, counts)
 
 
-def of_pipe(
-  path: Path, *, counts: Counter, wrong: Wrong = stop, encoding: str = ''
-) -> Iterator[tuple[str, Row]]:
-  """Yields what `records` does of CSV from a pipe or stdin, which has no name and is read once."""
-  yield from _counted(path, _of_lines(path, '.csv', (), counts, wrong, encoding), counts)
-
-
 def _of_parts(
   spec: str,
   split: str,

@@ -80,7 +80,7 @@ def refused(capsys, model, *arguments):
 
 def test_every_task_has_a_method_with_its_options():
   """Whose defaults are those of the task: None."""
-  names = {'answer': 'find_answers', 'attention': 'states'}
+  names = {'answer': 'find_answers'}
   for task, prediction in PREDICTIONS.items():
     method = getattr(Model, names.get(task, task.replace('-', '_')))
     options = list(inspect.signature(method).parameters.values())[2:]
@@ -356,7 +356,7 @@ def test_lines_come_as_they_are_there(monkeypatch):
   reads, writes = os.pipe()
   with open(reads) as stream:
     monkeypatch.setattr(sys, 'stdin', stream)
-    chunks = lines.of_stdin('', counts := Counter())
+    chunks = lines.of_stdin(counts := Counter())
     os.write(writes, b'one\ntwo\r\n')
     assert next(chunks) == [(1, 'one'), (2, 'two\r')]
     os.write(writes, b'\xc3\xa4\n\nbad \xff\n' + b'en')
@@ -366,4 +366,4 @@ def test_lines_come_as_they_are_there(monkeypatch):
     assert list(chunks) == [[(6, 'end')]] and counts == {'invalid_utf8_lines': 1}
   content = b''.join(b'%d\n' % i for i in range(lines.CHUNK + 2))
   monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(content)))
-  assert [len(chunk) for chunk in lines.of_stdin('', Counter())] == [lines.CHUNK, 2]
+  assert [len(chunk) for chunk in lines.of_stdin(Counter())] == [lines.CHUNK, 2]

@@ -34,7 +34,6 @@ CASES = {  # {task: (how its model is made, records)}
   'perplexity': ('', PLAIN),
   'next_sentence': ('', PAIRS),
   'embed': ('', PLAIN),
-  'states': ('', PAIRS),
 }
 MORE = {'ner': (NER,), 'squad': ('--config.qa.max_query_length=8',)}
 
@@ -64,8 +63,7 @@ def test_each_row_has_the_answer_of_a_line(method, ask):
     [{'date': 7, **record} for record in records], index=[5, 3, 4][: len(records)]
   )
   found = getattr(model, method)(frame)
-  tasks = {'find_answers': 'answer', 'states': 'attention'}
-  task = tasks.get(method, method.replace('_', '-'))
+  task = {'find_answers': 'answer'}.get(method, method.replace('_', '-'))
   expected = as_lines(model.ask(task), map(json.dumps, records))
   assert list(found.index) == list(frame.index) and 'error' not in found
   assert [plain(row) for row in found.to_dict('records')] == [dict(cells(x)) for x in expected]

@@ -17,7 +17,6 @@ import safetensors.numpy
 import vocabularies
 from references import drawn
 from scipy.special import softmax
-from test_export import sentence_piece
 from test_predict import NER, load_pretrain, main, random_model, sentences
 from tokenizers import Tokenizer
 
@@ -51,10 +50,10 @@ def test_attention_is_the_softmax_of_scaled_products(vocab, tokenizer):
   'options',
   [
     {},
-    {'use_bias': False, 'dot_general': jax.lax.dot_general, 'precision': 'highest'},
+    {'use_bias': False, 'precision': 'highest'},
     {'dtype': jnp.bfloat16, 'param_dtype': jnp.bfloat16},
   ],
-  ids=['plain', 'no bias, dot_general', 'bfloat16'],
+  ids=['plain', 'no bias', 'bfloat16'],
 )
 def test_turned_kernels_give_the_same_numbers(options):
   rows = np.random.default_rng(0).normal(size=(2, 300, 16)).astype(np.float32)
@@ -108,7 +107,7 @@ def test_a_model_without_attention_shows_none(vocab, tokenizer):
   config = load_pretrain(vocab, 1)
   config.model.mixer, config.model.position_embeddings = 'bag', 'none'
   with pytest.raises(InputError, match='no attention to show: its model.mixer is bag'):
-    random_model(config, tokenizer).ask('attention')
+    random_model(config, tokenizer).states(['old'])
 
 
 def run_exported(path, texts):
@@ -242,17 +241,3 @@ def cuts_and_pads(model, folder):
   assert found[0].ids == expected + [own.pad_id] * (32 - len(expected))
   assert found[0].attention_mask == [1] * len(expected) + [0] * (32 - len(expected))
   assert found[1].ids == [own.cls_id, *many[:30], own.sep_id]
-
-
-def test_an_exported_sentencepiece_cuts_and_pads_as_we_do(vocab, tmp_path, without_a_program):
-  own = sentence_piece(tmp_path / 'spm.model')
-  config = load_pretrain(vocab, 1)
-  config.model.vocab_size = own.vocab_size
-  model = random_model(config, own)
-  export.write(model, 'embed', tmp_path / 'out')
-  cuts_and_pads(model, tmp_path / 'out')
-
-
-def test_what_cannot_be_exported_is_said(pretrained_model, tmp_path):
-  with pytest.raises(InputError, match="task 'perplexity' cannot be exported; use one of .*embed"):
-    export.write(pretrained_model, 'perplexity', tmp_path)

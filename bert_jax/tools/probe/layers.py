@@ -11,7 +11,6 @@ Attention: for each head the mean share of the first token ([CLS]), the last ([S
 itself, and its neighbours; the entropy in nats, and the mean distance in tokens, of all pieces.
 """
 
-import functools
 import warnings
 import zlib
 from collections import Counter, defaultdict
@@ -152,8 +151,7 @@ def _accuracy(x: np.ndarray, y: Sequence, x_scored: np.ndarray, y_scored: Sequen
 
 def attention(model: Model, sentences: Sequence[Sentence]) -> list[dict[str, float]]:
   """Statistics of each attention head: a list of {'layer', 'head', 'first', 'last', ...}."""
-  model.ask('attention')  # InputError if the model has no attention
-  function = model.compiled(functools.partial(hidden_states.inside, model.objective.model))
+  function = model.inside
   total = np.zeros(())
   queries = 0
   for sentence in progress(sentences, 'attention', 'sentences'):

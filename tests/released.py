@@ -107,12 +107,11 @@ def tensors_of(folder):
 
 def rewrite(folder, change=dict, **settings):
   """Applies a function to the tensors of a folder, and settings to its config.json, as others
-  release models: without checksums, and without what is ours."""
+  release models: without what is ours."""
   tensors = {k: np.ascontiguousarray(x) for k, x in change(tensors_of(folder)).items()}
   safetensors.numpy.save_file(tensors, folder / 'model.safetensors')
   theirs = {name: x for name, x in config_of(folder).items() if name != 'bert_jax'}
   (folder / 'config.json').write_text(json.dumps(theirs | settings))
-  (folder / 'checksums.json').unlink(missing_ok=True)
   return folder
 
 

@@ -68,7 +68,7 @@ ROPE = {'full_attention': {'rope_theta': LONG}}
     ({'model_type': LONG}, 'model_type'),
     (SIZED | {'vocab_size': -(10**4_000)}, 'vocab_size'),
     ({'model_type': 'gpt2', 'n_embd': None}, 'does not say'),
-    ({'model_type': 'modernbert', 'rope_parameters': ROPE}, 'rope'),
+    (SIZED | {'model_type': 'modernbert', 'rope_parameters': ROPE}, 'rotary_theta'),
     (MODERN | {'layer_types': [['x'], 'x']}, 'layer_types'),
     ({'model_type': 'bart', 'encoder_ffn_dim': 2, 'decoder_ffn_dim': LONG}, 'decoder_ffn_dim'),
   ],

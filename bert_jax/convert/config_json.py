@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_jax.config import model as config_model
+from bert_jax.config.check import checked
 from bert_jax.convert import sentence_transformers
 from bert_jax.convert.families import FAMILIES, record
 from bert_jax.convert.families.record import KEYS, Description, Exported, ReleasedFamily
 from bert_jax.errors import InputError, quoted
 from bert_jax.files import Path
-from bert_jax.models.layers import ACTIVATIONS
 from bert_jax.text import files
 
 # Fields of config.model that bear on training or speed, not on what a trained model answers.
@@ -37,32 +37,16 @@ BERT: dict[str, Any] = {}
 for _name, _field in config_model.SETTINGS.items():
   if _name in ANSWERING and _name not in record.SIZES:
     BERT[_name] = _field.default
-# {option: the values that it may have, as in a BERT}.
+# {option: the values that it may have, as in a BERT}, if a config.json says it.
 FIXED: dict[str, Any] = {
-  'is_decoder': (False, None),
-  'add_cross_attention': (False, None),
-  'is_encoder_decoder': (False, None),
-  'position_embedding_type': ('absolute', None),
-  'feed_forward_type': ('original', None),
-  'pruned_heads': ({}, None),
-  'auto_map': (None,),
+  'is_decoder': (False,),
+  'add_cross_attention': (False,),
+  'is_encoder_decoder': (False,),
+  'position_embedding_type': ('absolute',),
+  'feed_forward_type': ('original',),
+  'pruned_heads': ({},),
+  'auto_map': (),
 }
-# {key: a value of its type}, besides the fields of BERT.
-TYPED = BERT | record.USUAL | dict.fromkeys(record.SIZES, 0)
-TYPED |= {
-  'pad_token_id': 0,
-  'problem_type': '',
-  'architectures': [],
-  'id2label': {},
-  'bert_jax': {},
-}
-WORDS: dict[Any, str] = {
-  int: 'a whole number',
-  float: 'a number',
-  str: 'a text',
-  bool: 'true or false',
-}
-WORDS |= {list: 'a list', dict: 'an object'}
 HEAD_SIZE = 'attention_head_size'
 
 
@@ -90,38 +74,44 @@ def read(folder: Path) -> Description:
     known = ', '.join(sorted(FAMILIES))
     raise InputError(f'{path} says model_type {quoted(kind)}; weights are read of {known}.')
   family = FAMILIES[kind]
+  try:
+    description = _described(folder, path, family, content)
+  except (AttributeError, LookupError, TypeError) as error:  # a value of another type
+    raise InputError(f'{path} is no config.json of a {family.classes} ({error}).') from None
+  for field, value in description.model.items():
+    setting = config_model.SETTINGS[field]
+    description.model[field] = checked(f'{path}: {field}', value, setting.type, setting.allowed)
+  return description
+
+
+def _described(folder, path, family, content):
+  """The Description of a config.json; an error of Python if a value is of another type."""
   content = _in_our_words(path, family, content)
   model = dict(BERT | family.fields)
   for field in (*KEYS, *family.free, *family.derived):
     model[field] = content[field]
-  model['hidden_act'] = record.ACTIVATIONS[content['hidden_act']]
+  act = content['hidden_act']
+  model['hidden_act'] = record.ACTIVATIONS.get(act, act)
   model['tie_word_embeddings'] = content.get('tie_word_embeddings') is not False
   model |= sentence_transformers.projection(folder)
   ours = content.get('bert_jax') or {}
-  if isinstance(
-    ours.get('model'), dict
-  ):  # token types: 0, where a table of zeros was written, or 2
-    model['type_vocab_size'] = ours['model'].get('type_vocab_size', model['type_vocab_size'])
-  _check_types(path, model)
-  for field in record.SIZES:
-    if model[field] < 1 and field != 'type_vocab_size':
-      raise InputError(f'{path} says {field} is {quoted(model[field])}; write a positive number.')
+  # Token types: 0, where a table of zeros was written, or 2.
+  written = ours.get('model', {})
+  model['type_vocab_size'] = written.get('type_vocab_size', model['type_vocab_size'])
   pad_id = content.get('pad_token_id')
   offset = family.offset(1 if pad_id is None else pad_id)
   if family.counts_offset:
     model['max_position_embeddings'] -= offset
-  architecture = (content.get('architectures') or [''])[0]
-  if not isinstance(architecture, str):
-    raise InputError(f'{path} says architectures {quoted(architecture)}; write names.')
   pooling = 'cls'
   if 'classifier_pooling' in family.fixed:
     pooling = content.get('classifier_pooling') or 'cls'
+  labels = content.get('id2label') or {}
   return Description(
     family,
     model,
-    labels=_labels(path, content),
+    labels=tuple(str(labels[str(i)]) for i in range(len(labels))),
     problem=content.get('problem_type') or '',
-    architecture=architecture,
+    architecture=str((content.get('architectures') or [''])[0]),
     offset=offset,
     ours=ours,
     pooling=pooling,
@@ -134,19 +124,17 @@ def _in_our_words(path, family, content):
   """The content of a config.json with our names and values, and defaults for what it lacks."""
   older = {key: content[other] for other, key in family.older.items() if other in content}
   content = older | content
-  _check_fixed(path, content, FIXED | dict(family.fixed))
   renamed = {family.keys.get(key, key): value for key, value in content.items()}
   content = {'hidden_act': 'gelu'} | record.USUAL | family.defaults | renamed
-  given = {field: value for field, value in content.items() if value is not None}
-  _check_types(path, given, TYPED | family.defaults)
+  for name, allowed in (FIXED | dict(family.fixed)).items():
+    if allowed is not None and content.get(name) not in (None, *allowed):
+      ours = f'our encoder has {" and ".join(map(repr, allowed)) or "none of it"} only'
+      raise record.other_model(path, name, content[name], ours)
   for key, field in family.also.items():
     usual = content.get(field)
     if field in ANSWERING and content.get(key) not in (None, usual):
       raise record.other_model(path, key, content[key], f'here it is {field}, {quoted(usual)}')
-  try:
-    content = family.read(path, content)
-  except (TypeError, AttributeError) as error:  # a value of another type
-    raise InputError(f'{path} is no config.json of a {family.classes} ({error}).') from None
+  content = family.read(path, content)
   missing = [field for field in record.SIZES if content.get(field) is None]
   if missing:
     raise InputError(f'{path} does not say {", ".join(missing)}; add it.')
@@ -156,8 +144,6 @@ def _in_our_words(path, family, content):
     if content[field] == content[other]:
       content[field] = 0
   _check_head_size(path, family, content)
-  known = [theirs for theirs, ours in record.ACTIVATIONS.items() if ours in ACTIVATIONS]
-  _check_fixed(path, content, {'hidden_act': known})
   return content
 
 
@@ -169,34 +155,6 @@ def _check_head_size(path, family, content):
     content[HEAD_SIZE] = 0
   elif HEAD_SIZE not in family.free:
     raise record.other_model(path, key, size, 'here it is hidden_size / num_attention_heads')
-
-
-def _check_fixed(path, content, fixed):
-  """InputError for an option with a value that our encoder does not have."""
-  for name, allowed in fixed.items():
-    if allowed and content.get(name, allowed[0]) not in allowed:
-      known = ' and '.join(repr(value) for value in allowed if value is not None)
-      ours = f'our encoder has {known} only' if known else 'our encoder has none of it'
-      raise record.other_model(path, name, content[name], ours)
-
-
-def _check_types(path, content, typed=TYPED):
-  """InputError for a value of another type than that of its field in `typed`."""
-  for name, value in content.items():
-    kind: Any = type(typed.get(name))
-    is_bool = isinstance(value, bool)
-    fits = isinstance(value, (int, float) if kind is float else kind) and is_bool == (kind is bool)
-    if kind in WORDS and not fits:
-      raise InputError(f'{path} says {name} is {quoted(value)}; write {WORDS[kind]}.')
-
-
-def _labels(path, content):
-  labels = content.get('id2label') or {}
-  try:
-    by_number = {int(i): str(label) for i, label in labels.items()}
-    return tuple(by_number[i] for i in range(len(by_number)))
-  except (ValueError, KeyError):
-    raise InputError(f'id2label in {path} does not count from 0; number the labels.') from None
 
 
 def _begin(path, content):
@@ -237,9 +195,8 @@ PART_OF = {
 }
 
 
-def why_not(family: ReleasedFamily, exported: Exported) -> str:
-  """Why a model cannot be written as one of a family, a sentence that names the field of
-  config.model; '' if it can."""
+def differences(family: ReleasedFamily, exported: Exported) -> dict[str, Any]:
+  """{field of config.model: the value in a family} where a model to be written has another."""
   model = exported.model
   expected: dict[str, Any] = {x: (record.USUAL | family.defaults)[x] for x in family.unsaid}
   free = {*KEYS, *family.free, *family.derived, *sentence_transformers.FIELDS}
@@ -249,6 +206,7 @@ def why_not(family: ReleasedFamily, exported: Exported) -> str:
   if family.projects:
     width = record.PROJECTIONS[family.projects]
     expected['embedding_size'] = width(model['embedding_size'], model['hidden_size'])
+  out = {}
   for field, value in expected.items():
     has_effect = field not in family.without_effect
     if field in PART_OF:
@@ -256,16 +214,8 @@ def why_not(family: ReleasedFamily, exported: Exported) -> str:
     if field == HEAD_SIZE and model['hidden_size'] == model[field] * model['num_attention_heads']:
       has_effect = False  # what 0 means
     if has_effect and model.get(field, value) != value:
-      return _unlike(family, model, field, value)
-  refused = family.refusal(exported)
-  return _unlike(family, model, *refused) if refused else ''
-
-
-def _unlike(family, model, field, value):
-  return (
-    f"model.{field} is {model[field]}, and Hugging Face's {family.classes} is {value}, so this "
-    'cannot be written as one.'
-  )
+      out[field] = value
+  return out
 
 
 # ---- How a model writes --------------------------------------------------------------------------
@@ -289,8 +239,6 @@ def _writing(folder: Path) -> dict[str, Any]:
   out = {WRITING[name]: value for name, value in found.items()}
   if 'ends' in out:
     ends = out['ends'] if isinstance(out['ends'], list) else [out['ends']]
-    if not all(isinstance(i, int) for i in ends):
-      raise InputError(f'{folder} says eos_token_id is {quoted(ends)}; write numbers of pieces.')
     out['ends'] = tuple(ends)
   if 'early_stopping' in out:
     out['early_stopping'] = out['early_stopping'] is True

@@ -16,10 +16,10 @@ import numpy as np
 from flax import traverse_util
 
 from bert_jax import models
-from bert_jax.convert import checksums, config_json, fused_tensors, parameter_names, tensor_files
+from bert_jax.convert import config_json, fused_tensors, parameter_names, tensor_files
 from bert_jax.convert import sentence_transformers as vectors
 from bert_jax.convert.families import google
-from bert_jax.convert.families.record import Description, ReleasedFamily
+from bert_jax.convert.families.record import Description
 from bert_jax.convert.parameter_names import FIELDS, part_of
 from bert_jax.errors import InputError, log, quoted
 from bert_jax.files import Path
@@ -30,8 +30,6 @@ VOCABULARY = ('encoder/embeddings/word_embeddings/embedding', 'mlm/bias', 'mlm/d
 POSITIONS = 'encoder/embeddings/position_embeddings/embedding'
 ALL_POSITIONS = POSITIONS, POSITIONS.replace('encoder', 'decoder')
 TYPES = 'encoder/embeddings/token_type_embeddings/embedding'
-Arrays = Mapping[str, np.ndarray]  # by path
-Sources = Mapping[str, tuple[str, str]]  # {path: (source name, source dtype)}
 
 
 class Weights(NamedTuple):
@@ -40,14 +38,8 @@ class Weights(NamedTuple):
   description: Description
   objective: str
   flat: dict[str, np.ndarray]  # {path: float32 array, layers apart, vocabulary not padded}
-  sources: dict[str, tuple[str, str]]  # as Sources
   ignored: dict[str, str]  # {source name, or rows of it: why no parameter here comes from it}
   unused: dict[str, str]  # {source name: why it could not be used}
-  new: dict[str, str]  # {path: which of its rows have no tensor in the source}
-
-  def tree(self, model: models.ModelConfig) -> dict[str, Any]:
-    """The parameters as a tree; InputError if a shape does not fit the model."""
-    return tree(self.flat, model, self.sources)
 
 
 def locate(path: str | Path) -> Path:
@@ -63,14 +55,17 @@ def locate(path: str | Path) -> Path:
 is_model, describe = config_json.is_model, config_json.read
 
 
-def read(folder: Path, positions: int = 0) -> Weights:
-  """Reads the Weights of a folder. positions: rows that the position table shall have; 0: as it is.
-  InputError if the encoder is incomplete, or a tensor's shape contradicts config.json."""
-  checksums.check(folder)
+def read(folder: Path) -> Weights:
+  """Reads the Weights of a folder; InputError if the encoder is incomplete, or a tensor's shape
+  contradicts config.json."""
   description = describe(folder)
   tensors, file = tensor_files.read(folder)
-  tensors |= vectors.tensors(folder, description.model['hidden_size'])
-  family, model = _named_as(tensors, description, file), description.model
+  tensors |= vectors.tensors(folder)
+  family, model = description.family, description.model
+  if any('/' in name for name in tensors):
+    family = google.GOOGLE
+  else:
+    family = family.named_as(description.architecture, tensors)
   source_names = parameter_names.names_in_file(tensors, family)
   places = parameter_names.table(family, model)
   for path in family.zeros:  # a missing one means zeros
@@ -83,7 +78,8 @@ def read(folder: Path, positions: int = 0) -> Weights:
   places = {path: x for path, x in places.items() if part_of(path) not in other_head.parts}
   copies = parameter_names.copies(family, places)
   ignored, stand_ins = _not_parameters(source_names, tensors, copies, places)
-  ignored |= _buffers(source_names, tensors, family.buffers(model))
+  for buffer in family.buffers(model).keys() & source_names:
+    ignored[source_names[buffer]] = 'a buffer that follows from config.json'
   names, incomplete = {}, {}  # incomplete: {part of a model: the source names that it lacks}
   for path, place in places.items():
     if place.name in source_names:
@@ -109,26 +105,13 @@ def read(folder: Path, positions: int = 0) -> Weights:
   for path, name in sorted(names.items()):
     if name not in unused and name not in ignored:
       flat[path] = fused_tensors.cut(tensors[name], name, places[path])
-      sources[path] = name, str(tensors[name].dtype)
-  weights = Weights(description, objective, flat, sources, ignored, unused, {})
-  weights = _fit_tables(weights, positions)
-  _check_shapes(weights.flat, weights.description.model, weights.sources)
+      sources[path] = name
+  _fit_tables(description, flat, sources, ignored)
+  for path, x in flat.items():
+    _check_shape(sources[path], x, places[path], model)
   if unused:
     log.info('%s: not used: %s', file, ', '.join(sorted(unused)))
-  return weights
-
-
-def _named_as(tensors, description, file) -> ReleasedFamily:
-  """The family whose tensor names the file uses."""
-  family = description.family
-  if any('/' in name for name in tensors):
-    if not any(name.startswith('bert/') for name in tensors):
-      raise InputError(
-        f'{file} has none of the names of google-research/bert (bert/..), but '
-        f'{quoted(min(tensors))}; of TensorFlow only its checkpoints are read.'
-      )
-    return google.GOOGLE
-  return family.named_as(description.architecture, tensors)
+  return Weights(description, objective, flat, ignored, unused)
 
 
 def _not_parameters(source_names, tensors, copies, paths):
@@ -158,20 +141,6 @@ def _not_parameters(source_names, tensors, copies, paths):
     if why:
       ignored[name] = why
   return ignored, list(stand_ins.values())
-
-
-def _buffers(source_names, tensors, buffers):
-  """{source name: why it is none} of a family's buffers, {name: array}; InputError for others."""
-  out = {}
-  for buffer, x in buffers.items():
-    if buffer in source_names:
-      name = source_names[buffer]
-      if tensors[name].shape != x.shape or not np.allclose(tensors[name], x, atol=1e-5):
-        raise InputError(
-          f'{name} is not what config.json makes it; these weights are of another kind.'
-        )
-      out[name] = 'a buffer that follows from config.json'
-  return out
 
 
 def _objective(description: Description, parts: Collection[str]) -> str:
@@ -204,12 +173,12 @@ def _of_no_use(names, incomplete, objective, pools_tokens):
   known = {*task.parts, 'projection'}
   if pools_tokens:
     known.add('pooler')
+  if task.reads_corpus and 'mlm' in parts and 'nsp' not in parts:
+    known.discard('pooler')  # there is no head for pairs, which would stand on it
   for path, name in names.items():
     part = part_of(path)
     if part in incomplete:
       unused[name] = f'its {part} is not whole: {min(incomplete[part])} is missing'
-    elif part == 'pooler' and task.reads_corpus and 'mlm' in parts and 'nsp' not in parts:
-      silent[name] = 'there is no head for pairs, which would stand on the pooler'
     elif part not in known:
       reasons = silent if part == 'pooler' else unused
       reasons[name] = f'a model for {objective} has no {part}'
@@ -228,26 +197,22 @@ def _without_place(rest, source_names, family):
   return dict.fromkeys(rest, 'no parameter of ours is called so')
 
 
-def _fit_tables(weights: Weights, positions: int) -> Weights:
-  """Fits the embedding tables to ours: drops RoBERTa's rows before position 0, makes token types
-  two or none where an export of ours says so, and cuts or extends positions as asked."""
-  description, _, flat, sources, ignored, _, new = weights
-  model, offset = dict(description.model), description.offset
+def _fit_tables(description, flat, sources, ignored):
+  """Fits the embedding tables to ours: drops RoBERTa's rows before position 0, and makes token
+  types two or none where an export of ours says so."""
+  type_count, offset = description.model['type_vocab_size'], description.offset
 
   def leave_out(path, why):
-    name, _ = sources.pop(path)
-    ignored[name] = why
+    ignored[sources.pop(path)] = why
     del flat[path]
 
-  tables = [path for path in ALL_POSITIONS if path in flat]
-  if offset:
-    for path in tables:
+  for path in ALL_POSITIONS:
+    if path in flat and offset:
       flat[path] = flat[path][offset:]
-      ignored[f'{sources[path][0]}, rows 0 to {offset - 1}'] = 'they are of no position'
-  if TYPES in flat and len(flat[TYPES]) == 1 and model['type_vocab_size'] == 2:
+      ignored[f'{sources[path]}, rows 0 to {offset - 1}'] = 'they are of no position'
+  if TYPES in flat and len(flat[TYPES]) == 1 and type_count == 2:
     flat[TYPES] = np.repeat(flat[TYPES], 2, axis=0)
-    new[TYPES] = 'row 1, a copy of row 0, the only one'
-  if TYPES in flat and not model['type_vocab_size']:
+  if TYPES in flat and not type_count:
     if flat[TYPES].any():
       raise InputError('config.json says there are no token types, but their table is not zero.')
     leave_out(TYPES, 'zeros: there are no token types')
@@ -255,55 +220,30 @@ def _fit_tables(weights: Weights, positions: int) -> Weights:
     for path in list(flat):
       if part_of(path) == 'pooler' and not flat[path].any():
         leave_out(path, 'zeros: there is no pooler')
-  if positions and not tables:
-    raise InputError('this model has no table of positions; leave out --positions.')
-  for path in tables if positions else ():
-    table = flat[path]
-    if positions > len(table):
-      new[path] = f'rows {len(table)} to {positions - 1}'
-    if positions < len(table):
-      rows = f'rows {offset + positions} to {offset + len(table) - 1}'
-      ignored[f'{sources[path][0]}, {rows}'] = f'cut: {positions} positions were asked for'
-    shape = positions, table.shape[1]
-    drawn = np.random.default_rng(0).normal(0, model['initializer_range'], shape)
-    drawn[: len(table)] = table[:positions]
-    flat[path], model['max_position_embeddings'] = drawn.astype(np.float32), positions
-  return weights._replace(description=description._replace(model=model))
 
 
-def _check_shapes(flat, model, sources):
-  """InputError unless every array has the shape that the fields of config.model ask for.
-  sources: see Weights."""
-  fields = FIELDS if model['embedding_size'] else FIELDS | {'E': 'hidden_size'}
-  shapes, made = parameter_names.shapes(model), models.ModelConfig(**model)
-  size_of = {letter: model[field] for letter, field in fields.items()}
+def _check_shape(name, x, place, model):
+  """InputError unless a parameter has the shape that the fields of config.model ask for."""
+  made = models.ModelConfig(**model)
+  size_of = {letter: model[field] for letter, field in FIELDS.items()}
   size_of |= {
     '1': 1,
     '2': 2,
+    'C': None,  # any number of labels
+    'E': made.embedding_width,
     'R': made.distance_rows,
     'Q': made.num_attention_heads * made.head_size,
     'G': made.key_value_heads * made.head_size,
-    'J': made.projection_size or None,  # None: of weights whose projection is not taken
+    'J': made.projection_size,
   }
-  for path, x in flat.items():
-    letters = shapes[path]
-    sizes = [size_of.get(letter) for letter in letters]
-    wrong = [
-      (letter, n) for letter, n in zip(letters, x.shape) if size_of.get(letter) not in (n, None)
-    ]
-    if x.ndim == len(sizes) and not wrong:
-      continue
-    name = sources[path][0] if path in sources else path
-    of_fields = [f'model.{fields[letter]}' for letter, _ in wrong if letter in fields]
-    raise InputError(
-      f'{name} is {x.shape}, where the config asks for {tuple(sizes)}; correct '
-      f'{" and ".join(of_fields) or "the config"} (positions: convert it with --positions).'
-    )
+  sizes = tuple(size_of[letter] for letter in place.shape)
+  fits = [expected in (size, None) for size, expected in zip(x.shape, sizes)]
+  if x.ndim != len(sizes) or not all(fits):
+    raise InputError(f'{name} is {x.shape}, where config.json asks for {sizes}; correct it.')
 
 
-def tree(flat: Arrays, model: models.ModelConfig, sources: Sources | None = None) -> dict[str, Any]:
+def tree(flat: Mapping[str, np.ndarray], model: models.ModelConfig) -> dict[str, Any]:
   """Builds a model's tree of parameters from {path: array}."""
-  _check_shapes(flat, vars(model), sources or {})
   flat, rows = dict(flat), model.padded_vocab_size
   for path in flat.keys() & set(VOCABULARY):
     x = flat[path]

@@ -10,7 +10,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from bert_jax.convert.hub import HUB, package_of
+from bert_jax.convert.hub import HUB
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.record import Head
 
@@ -22,16 +22,12 @@ def write(
 ) -> str:
   """The text of the card. notes: paragraphs that a reader must see. facts: the known ones of
   name, source, step, metrics, is_part (whether these are of a part of the held-out data), labels,
-  data, languages (codes), and longest, the most tokens of a text."""
+  languages (codes), and longest, the most tokens of a text."""
   import jinja2  # what trains needs none
 
   task = TASKS[config.objective]
-  source, begun = config.init_from, 'Fine-tuned from'
-  if task.reads_corpus:
-    begun = 'Pre-trained further from'
-  if facts.get('source'):
-    source, begun = facts['source'], 'Its weights were converted from'
-  base = package_of(source) or PurePosixPath(source).name  # no folder of the machine
+  source = facts.get('source') or config.init_from
+  base = PurePosixPath(source).name  # no folder of the machine
   if source.startswith(HUB):
     base = source.removeprefix(HUB)
   metrics = facts.get('metrics') or {}
@@ -39,7 +35,7 @@ def write(
   for name, value in metrics.items():
     if isinstance(value, (int, float)) and '_below_' not in name and name not in NO_SCORES:
       scores[name] = f'{value:.3g}'
-  context = {'name': architecture, 'data': {}} | dict(facts)
+  context = {'name': architecture} | dict(facts)
   context.update(
     architecture=architecture,
     config=config,
@@ -48,7 +44,6 @@ def write(
     notes=notes,
     source=source,
     base=base,
-    begun=begun,
     collapsed='constant' in metrics,
     scores=scores,
     judge=task.judge(config),

@@ -108,16 +108,6 @@ def _has(model, path):
   return all(rule(model) for pattern, rule in OPTIONAL if re.fullmatch(pattern, path))
 
 
-def shapes(model: Mapping[str, Any]) -> dict[str, str]:
-  """{path: shape, in the letters of FIELDS} for all parameters that a model can have."""
-  return {
-    path: _letters(leaf, letters)
-    for ours, (kind, letters) in MODULES.items()
-    for leaf in record.TORCH[kind]
-    for path, _ in _paths(ours, leaf, model)
-  }
-
-
 def _paths(module, leaf, model):
   """(path of the parameter, layer number) for each of a model's modules under a name in MODULES."""
   of_decoder = model['num_decoder_layers'] if module.startswith('decoder') else 0
@@ -159,17 +149,8 @@ def names_in_file(names: Iterable[str], family: ReleasedFamily) -> dict[str, str
   return {(prefix if k.startswith(encoder) else '') + k: name for k, name in out.items()}
 
 
-_ADAPTER = re.compile(r'\.(lora_\w+|base_layer|modules_to_save)\.')
-
-
 def _wrapper(names, family):
-  """What stands before all names of a model's tensors. InputError for two models, and adapters."""
-  adapters = [name for name in names if _ADAPTER.search(name)]
-  if adapters:
-    raise InputError(
-      f'{quoted(adapters[0])} is of an adapter (LoRA), which is not read; PEFT merges it by '
-      'model.merge_and_unload().save_pretrained(OUT).'
-    )
+  """What stands before all names of a model's tensors. InputError for two models."""
   (ending,) = family.endings['embed'].values()
   words = family.modules['encoder/embeddings/word_embeddings'] + ending
   words = re.compile(rf'(.*\.|){re.escape(words.removeprefix(family.prefix))}')

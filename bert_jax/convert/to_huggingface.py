@@ -1,11 +1,10 @@
 """Writes a model as a folder that Hugging Face's libraries load, no tensor missing or left over.
 
-It becomes a model of the first family that fits; one that no family can express is refused.
+It becomes a model of the first family whose config.json says all of it; else it is refused.
 Settings without a key of Hugging Face's stand in config.json under `bert_jax`. If the class has a
 pooler and the weights have none, zeros are written: it would be drawn at random.
 """
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,6 @@ import numpy as np
 from bert_jax import __version__, models
 from bert_jax import config as config_lib
 from bert_jax.convert import (
-  checksums,
   config_json,
   exported_tokenizers,
   from_huggingface,
@@ -28,7 +26,7 @@ from bert_jax.convert.families.record import Exported, ReleasedFamily
 from bert_jax.convert.fused_tensors import joined
 from bert_jax.convert.parameter_names import copies, part_of, table
 from bert_jax.convert.tensor_files import SAFETENSORS, write_safetensors
-from bert_jax.errors import InputError, log
+from bert_jax.errors import InputError
 from bert_jax.files import Path, write_json, write_whole
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.record import Head
@@ -62,10 +60,8 @@ def write(
   described = config_json.write(family, config.model, offset)
   type_rows = described.get('type_vocab_size', model.type_vocab_size)
   tensors, names = tensors_of(kept, family, head, model, offset, type_rows)
-  dense = {}
-  for name in list(tensors):
-    if name.startswith(sentence_transformers.DENSE):
-      dense[name] = tensors.pop(name)
+  dense_names = [name for name in tensors if name.startswith(sentence_transformers.DENSE)]
+  dense = {name: tensors.pop(name) for name in dense_names}
   ours, notes = ours_of(config, head), []
   if type_rows != model.type_vocab_size:
     ours['model'] = {'type_vocab_size': model.type_vocab_size}
@@ -75,7 +71,6 @@ def write(
       f'The model has no pooler, and {architecture} has one: its weights are zeros here, so use '
       'last_hidden_state, not pooler_output.'
     )
-    log.warning('%s', note)
     notes.append(note)
   settings = {'model_type': family.name, **described}
   settings |= settings_of(config, family, labels, tokenizer) | {'bert_jax': ours}
@@ -94,9 +89,7 @@ def write(
   write_whole(out / 'README.md', card)
   _write_generation(out, dict(config_lib.flatten(config).get(task.writing, ())))
   # Written last: a folder with a config.json is a whole model.
-  text = json.dumps(settings, indent=2, ensure_ascii=False) + '\n'
-  checksums.write(out, {'config.json': text})
-  write_whole(out / 'config.json', text)
+  write_json(out / 'config.json', settings)
   return {path: names[path] for path in kept}, left_out
 
 
@@ -111,11 +104,6 @@ def head_of(config: Any, parts: Collection[str]) -> Head:
   """The record of the Hugging Face class for a model with these parts, or an InputError."""
   known = ', '.join(sorted(parts))
   heads = [x for x in TASKS[config.objective].heads if x.causal == config.model.causal]
-  if config.model.position_embeddings == 'relative':
-    raise InputError(
-      'Hugging Face has no class with such relative positions (it ships no Transformer-XL), so '
-      'this cannot be written; use it with bert_jax.predict.'
-    )
   if not heads or 'encoder' not in parts:
     kind = 'causal model' if config.model.causal else 'model'
     raise InputError(
@@ -149,11 +137,17 @@ def family_of(
     tells_apart=bool(differ) or 'nsp' in parts,
     has_pooler='pooler' in parts and reads_pooler,
   )
-  family = next(family for family in FAMILIES.values() if family.fits(exported))
-  why_not = config_json.why_not(family, exported)
-  if why_not:
-    raise InputError(why_not)
-  return family
+  differences = {}
+  for family in FAMILIES.values():
+    if family.fits(exported):
+      differences[family.name] = config_json.differences(family, exported)
+  nearest = min(differences, key=lambda name: len(differences[name]))
+  for field, value in differences[nearest].items():
+    raise InputError(
+      f'model.{field} is {model[field]}, and {value} in {nearest}, the nearest family of Hugging '
+      "Face's, so this cannot be written; use it with bert_jax.predict."
+    )
+  return FAMILIES[nearest]
 
 
 def left_out_of(

@@ -36,9 +36,10 @@ def load_weights(
   tokenizer = tokenizers.load_folder(folder)
   if from_huggingface.is_model(folder):
     weights = from_huggingface.read(folder)
-    rows = from_huggingface.describe(folder).model['max_position_embeddings']
+    rows = weights.description.model['max_position_embeddings']
     sizes = {**config.model, 'max_position_embeddings': rows}
-    params = _extended(weights.tree(models.ModelConfig(**sizes)), config.model)
+    params = from_huggingface.tree(weights.flat, models.ModelConfig(**sizes))
+    params = _extended(params, config.model)
     try:
       source = released_config.config_of(weights, tokenizer)
     except InputError as error:  # no objective has such a head or such labels

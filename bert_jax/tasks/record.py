@@ -129,7 +129,6 @@ class Family:
   # The names of its fields that change nothing in a run of a config.
   without_effect: Callable[['ConfigDict'], Iterable[str]] = lambda config: ()
   limit_field: str = ''  # the most tokens of an example (0: a row); '': rows are no examples
-  training_fields: tuple[str, ...] = ()  # fields that do not matter once a model is trained
   rows_follow: bool = False  # whether a row continues the text of the previous row (memory)
 
   # Its model.

@@ -9,8 +9,6 @@ have the weights of the source bit for bit, its vocabulary and, in Hugging Face'
 """
 
 import contextlib
-import dataclasses
-import zlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -36,7 +34,6 @@ def convert(
   source: str,
   target: str,
   which: str = 'latest',
-  positions: int = 0,
   strict: bool = True,
   part: str = '',
   languages: Sequence[str] = (),
@@ -49,12 +46,9 @@ def convert(
   log.info('reading %s', folder)
   if from_huggingface.is_model(folder):
     trained.refuse_which(source, which)
-    weights = from_huggingface.read(folder, positions)
+    weights = from_huggingface.read(folder)
     tell('ignored', weights.ignored)
     tell('not used', weights.unused)
-    tell('new', weights.new)
-    others = {name: kind for name, kind in weights.sources.values() if kind != 'float32'}
-    tell('widened to float32', others)
     if weights.unused and strict:
       name, why = min(weights.unused.items())
       raise InputError(
@@ -66,7 +60,7 @@ def convert(
     contents.read_config(folder)
     if not is_export:
       raise InputError(f'{source} is a run already; --to hf:OUT makes a Hugging Face folder.')
-    model = trained.load(source, which, positions)
+    model = trained.load(source, which)
     facts = facts_of_run(folder, model)
   if part:
     model = trained.part_of(model, part)
@@ -78,7 +72,7 @@ def convert(
       tell('left out', left_out)
     else:
       write_workdir(partial, model, facts)
-      names = checksums_of(model)
+      names = flat_of(model)
     log.info('reading %s again', out)
     again = trained.load(partial)
     verify(model, again, names.keys(), out)
@@ -94,8 +88,6 @@ def convert(
 
 def folder_of(target: str) -> Path:
   out = Path(target.removeprefix(HF)).expanduser().absolute()
-  if out == Path.cwd() or not out.name:
-    raise InputError(f'--to {target} is the folder that this runs in; name a new one.')
   arguments.check_writable(out, '--to')
   if out.exists() and any(out.iterdir()):
     raise InputError(f'{out} is not empty; give --to a new folder.')
@@ -152,7 +144,6 @@ def facts_of_run(folder: Path, model: trained.Trained) -> dict[str, Any]:
     'metrics': model.metrics,
     'step': model.step,
     'is_part': run.is_part_at(model.step),
-    'data': {split: dataclasses.asdict(x) for split, x in run.facts.data.items()},
     'source': run.facts.source,
   }
 
@@ -160,14 +151,10 @@ def facts_of_run(folder: Path, model: trained.Trained) -> dict[str, Any]:
 # ---- Is what was written the same model? ---------------------------------------------------------
 
 
-def checksums_of(model: trained.Trained) -> dict[str, tuple]:
-  """{our path: (shape, CRC-32 of the float32 bytes)} of the parameters of a model."""
+def flat_of(model: trained.Trained) -> dict[str, np.ndarray]:
+  """{our path: array} of the parameters of a model."""
   shapes = models.ModelConfig(**model.config.model)
-  flat = from_huggingface.flatten(jax.device_get(model.params), shapes)
-  out = {}
-  for path, x in flat.items():
-    out[path] = x.shape, zlib.crc32(np.ascontiguousarray(x, np.float32).data)
-  return out
+  return from_huggingface.flatten(jax.device_get(model.params), shapes)
 
 
 def verify(
@@ -175,8 +162,11 @@ def verify(
 ) -> None:
   """InputError unless `again`, read from the files, has the kept parameters of a model bit for bit,
   no others, and its vocabulary."""
-  expected, found = checksums_of(model), checksums_of(again)
-  wrong = [path for path in sorted({*kept, *found}) if expected.get(path) != found.get(path)]
+  expected, found = flat_of(model), flat_of(again)
+  wrong = sorted(found.keys() ^ kept)
+  for path in found.keys() & kept:
+    if not np.array_equal(expected[path], found[path]):
+      wrong.append(path)
   if again.tokenizer.fingerprint != model.tokenizer.fingerprint:
     wrong.append('the vocabulary')
   if wrong:
@@ -247,7 +237,6 @@ def main(argv: Sequence[str] | None = None) -> None:
   add('--from', dest='source', required=True, metavar='SRC', help='workdir, folder or hf:NAME')
   add('--to', required=True, metavar='DST', help='new workdir; hf:OUT: a new folder')
   add('--which', default='latest', help='of a run: latest, best or a step')
-  add('--positions', type=int, help='rows of the position table: cut, or the rest new')
   add('--language', default='', metavar='CODE,CODE', help='of its text, for the model card: de,en')
   add('--allow-unused', action='store_true', help='convert although tensors have no place')
   for objective, family in TASKS.items():
@@ -256,15 +245,10 @@ def main(argv: Sequence[str] | None = None) -> None:
       add(f'--{part}', dest='part', action='store_const', const=part, default='', help=about)
   args = parser.parse_args(argv)
   with command_line():
-    if args.to in ('', HF):
-      raise InputError(f'--to {args.to} names no folder; write --to hf:OUT or W.')
-    if args.positions is not None and args.positions < 1:
-      raise InputError(f'--positions is {args.positions}; give a number of rows, or leave it out.')
     convert(
       args.source,
       args.to,
       args.which,
-      positions=args.positions or 0,
       strict=not args.allow_unused,
       part=args.part,
       languages=[code for code in args.language.split(',') if code],

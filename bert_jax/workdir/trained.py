@@ -35,22 +35,19 @@ class Trained(NamedTuple):
   metrics: Mapping[str, float] = MappingProxyType({})  # of the evaluation of its checkpoint
 
 
-def load(source: str | Path, which: str | int = 'latest', positions: int = 0) -> Trained:
+def load(source: str | Path, which: str | int = 'latest') -> Trained:
   """Loads a trained model, a run's onto the first device. source: a workdir, a Hugging Face folder,
   the path of one inside an installed package, hf:NAME, or the folder of a TensorFlow checkpoint.
-  which: the checkpoint of a run: 'latest', 'best' or a step. positions: the number of rows that the
-  position table of a released model gets; 0: as many as it has."""
+  which: the checkpoint of a run: 'latest', 'best' or a step."""
   folder = hub.folder(source)
   if from_huggingface.is_model(folder):
     refuse_which(source, which)
-    weights = from_huggingface.read(folder, positions)
+    weights = from_huggingface.read(folder)
     if weights.description.ours and weights.unused:
       name, why = min(weights.unused.items())
       fault = f'{folder} is not as bert_jax wrote it: its tensor {name} has no place ({why})'
       raise InputError(f'{fault}; export the model again.')
     return from_weights(folder, weights)
-  if positions:
-    raise InputError(f'{source} is a run, whose positions stay as they are; leave out positions.')
   config = contents.read_config(folder)
   tokenizer = tokenizers.load_folder(folder)
   shapes = shapes_of(config, tokenizer, sharding.make_mesh(1, 1, 1, jax.local_devices()[:1]))
@@ -85,7 +82,7 @@ def from_weights(folder: Path, weights: from_huggingface.Weights) -> Trained:
   tokenizer = tokenizers.load_folder(folder)
   config = released_config.config_of(weights, tokenizer, vectors.longest(folder))
   run_tokenizer.check_fits(tokenizer, config.model, folder)
-  params = jax.device_put(weights.tree(models.ModelConfig(**config.model)))
+  params = jax.device_put(from_huggingface.tree(weights.flat, models.ModelConfig(**config.model)))
   return Trained(config, tokenizer, params, 0, vectors.read(folder))
 
 

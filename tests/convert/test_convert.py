@@ -5,18 +5,15 @@ import json
 import os
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import sys
-import time
 import types
 
 import jax
 import numpy as np
 import pytest
 import released
-from bundles import write_bundle
 from refusal import refused
 from released import exported, made, rewrite, same, started_from
 
@@ -36,7 +33,6 @@ from bert_jax.workdir import contents, lock, trained
 
 SHORT = ['--config.data.seq_length=24']
 WORD_TABLE = 'bert.embeddings.word_embeddings.weight'
-LORA = 'model.bert.layer.0.query.lora_A.default.weight'
 TYPE_TABLE = 'bert.embeddings.token_type_embeddings.weight'
 
 
@@ -52,7 +48,7 @@ def test_released_checkpoints(tmp_path, shared, name, used, ignored):
   convert.convert(str(source), str(tmp_path / 'W'))
   weights = from_huggingface.read(source)
   assert (len(weights.flat), len(weights.ignored)) == (used, ignored)
-  assert not weights.unused and not weights.new
+  assert not weights.unused
   again = trained.load(tmp_path / 'W')
   assert again.step == 0 and again.tokenizer.mask_id == 4
   convert.convert(str(tmp_path / 'W'), f'hf:{tmp_path}/hf')
@@ -75,22 +71,11 @@ def test_a_tensor_of_googles_is_where_it_belongs(shared):
   assert slots == {"the optimizer's"} and weights.ignored['global_step'] == "the training's"
 
 
-def test_a_checkpoint_of_tensorflow_2_is_not_read(tmp_path, shared):
-  """Its tensors are named by the objects that hold them."""
-  name = 'model/layer_with_weights-0/embeddings/.ATTRIBUTES/VARIABLE_VALUE'
-  write_bundle(tmp_path, {name: np.zeros((3, 4), np.float32)})
-  shutil.copy(shared / 'golden' / 'tf_checkpoint' / 'bert_config.json', tmp_path)
-  with refused('none of the names of google-research/bert .*weights-0'):
-    from_huggingface.read(tmp_path)
-
-
-def test_half_precision_is_widened_and_told(tmp_path, capsys):
+def test_half_precision_is_widened(tmp_path):
   found, folder = exported(tmp_path / 'hf')
   rewrite(folder, lambda tensors: {k: x.astype(np.float16) for k, x in tensors.items()})
-  convert.convert(str(folder), f'hf:{tmp_path}/again')
-  assert 'float16' in capsys.readouterr().out
   half = jax.tree.map(lambda x: np.asarray(x, np.float16).astype(np.float32), found.params)
-  same(half, trained.load(tmp_path / 'again').params, found.config)
+  same(half, trained.load(folder).params, found.config)
 
 
 # ---- spellings -----------------------------------------------------------------------------------
@@ -134,8 +119,6 @@ def test_weights_without_a_head_say_what_they_can_do(tmp_path):
   assert labels(id2label=None) == ('LABEL_0', 'LABEL_1', 'LABEL_2')
   with refused('names 2 labels, and the classifier has 3'):
     labels(id2label={'0': 'a', '1': 'b'})
-  with refused("names 'a' twice"):
-    labels(id2label={'0': 'a', '1': 'b', '2': 'a'})
 
 
 # ---- what does not fit ---------------------------------------------------------------------------
@@ -172,10 +155,6 @@ def test_a_tensor_without_a_place_in_a_folder_of_ours_is_an_error(tmp_path):
   assert trained.load(folder).params.keys() >= {'encoder', 'mlm'}
 
 
-POSITION_TABLE = 'bert.embeddings.position_embeddings.weight'
-LAYER = 'bert.encoder.layer.1'
-
-
 def ones(*shape, kind=np.float32):
   return np.ones(shape, kind)
 
@@ -183,12 +162,10 @@ def ones(*shape, kind=np.float32):
 @pytest.mark.parametrize(
   'name, x, sentence',
   [
-    (LORA, ones(1, 1), r'LoRA.*merge_and_unload\(\)'),
     (f'teacher.{WORD_TABLE}', ones(1, 1), "tensors of two models, '..' and 'teacher...'; save the"),
     (WORD_TABLE, ones(26, 12, kind=np.int8), f'{WORD_TABLE} .*quantized'),
     (WORD_TABLE, np.nan * ones(26, 12), f'{WORD_TABLE} .*not finite'),
-    (WORD_TABLE, ones(30, 12), r'is \(30, 12\), .* \(26, 12\); correct model.vocab_size'),
-    (POSITION_TABLE, ones(30, 12), 'correct model.max_position_embeddings .*--positions'),
+    (WORD_TABLE, ones(30, 12), r'is \(30, 12\), .* \(26, 12\); correct it'),
     ('cls.predictions.decoder.weight', ones(26, 12), 'differs from .*tie_word_embeddings'),
   ],
 )
@@ -236,7 +213,7 @@ def test_one_label_of_several_is_no_regression(tmp_path):
 
 def test_what_is_written_wrongly_is_found(tmp_path):
   found, folder = exported(tmp_path / 'hf')
-  again, paths = trained.load(folder), convert.checksums_of(found).keys()
+  again, paths = trained.load(folder), convert.flat_of(found).keys()
   convert.verify(found, again, paths, folder)
   for changed in ('last bit', 'missing', 'further'):
     wrong = trained.load(folder)
@@ -290,31 +267,12 @@ def test_an_objective_with_other_answers_is_not_written_as_a_plain_classifier(tm
   assert not (tmp_path / 'other').exists()
 
 
-def test_another_number_of_positions(tmp_path, capsys):
-  found, folder = exported(tmp_path / 'hf')
-  table = found.params['encoder']['embeddings']['position_embeddings']['embedding']
-  convert.convert(str(folder), f'hf:{tmp_path}/short', positions=10)
-  short = trained.load(tmp_path / 'short')
-  assert short.config.model.max_position_embeddings == 10 == short.config.data.seq_length
-  name = 'bert.embeddings.position_embeddings.weight'
-  assert f'ignored: {name}, rows 10 to 23: cut: 10 positions' in capsys.readouterr().out
-  ours = short.params['encoder']['embeddings']['position_embeddings']['embedding']
-  np.testing.assert_array_equal(ours, table[:10])
-  capsys.readouterr()
-  convert.convert(str(folder), f'hf:{tmp_path}/long', positions=40)
-  assert 'rows 24 to 39' in capsys.readouterr().out
-  ours = trained.load(tmp_path / 'long').params['encoder']['embeddings']['position_embeddings']
-  np.testing.assert_array_equal(ours['embedding'][:24], table)
-  assert 0.005 < np.std(ours['embedding'][24:]) < 0.04
-
-
 def test_nothing_is_overwritten_and_nothing_half_left(tmp_path, monkeypatch, pretrained):
   _, folder = exported(tmp_path / 'hf')
   monkeypatch.chdir(tmp_path)
   for source, target, sentence in (
     (folder, folder, 'is not empty'),
     (folder, f'hf:{folder}', 'is not empty'),
-    (folder, 'hf:.', 'is the folder that this runs in'),
     (pretrained[0], 'W', 'is a run already'),
   ):
     with refused(sentence):
@@ -405,8 +363,6 @@ def test_a_name_that_no_folder_has_is_asked_of_the_hub(tmp_path, monkeypatch):
   for local in ('some-model', 'someone/model', './some-model', '/some-model', 'a/b/c'):
     with refused('no such folder; check the path'):
       hub.folder(local)
-  with refused('is no name on the Hub'):
-    hub.folder('hf:./model')
   assert not asked and hub.folder('hf:someone/model') == folder
   assert asked == [('someone/model', [*hub.ABOUT, 'model*.safetensors'])]
   assert trained.load('hf:someone/model').config.objective == 'mlm_nsp'
@@ -436,21 +392,6 @@ def test_the_hubs_own_library_finds_what_it_has_kept(tmp_path):
     assert said in out.stdout + out.stderr
 
 
-@pytest.mark.slow
-def test_ctrl_c_ends_a_conversion_with_nothing_half_left(tmp_path):
-  """While Orbax's threads write, which the interpreter's own end does not survive."""
-  _, folder = exported(tmp_path / 'hf')
-  command = [sys.executable, '-m', 'bert_jax.tools.convert', '--from', folder]
-  command += ['--to', tmp_path / 'W']
-  env = dict(os.environ, PYTHONPATH='.')
-  with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as run:
-    while not (tmp_path / 'W.partial' / 'checkpoints').exists() and run.poll() is None:
-      time.sleep(0.01)
-    run.send_signal(signal.SIGINT)
-    assert run.stderr.read().splitlines()[-1] == 'stopped'
-  assert run.returncode == 130 and not list(tmp_path.glob('W*'))
-
-
 def test_a_conversion_that_was_killed_mends_itself(tmp_path):
   """And one that is at work is left alone."""
   _, folder = exported(tmp_path / 'hf')
@@ -478,22 +419,9 @@ def test_what_lies_where_a_conversion_is_written_is_nobodys_to_remove(tmp_path):
   assert (tmp_path / 'W.partial' / 'thesis.txt').read_text() == 'mine'
 
 
-def test_an_encoder_whose_texts_do_not_end_in_sep_is_refused(tmp_path):
-  _, folder = exported(tmp_path / 'hf')
-  for name in ('vocab.txt', 'checksums.json'):
-    (folder / name).unlink()
-  path = folder / 'tokenizer.json'
-  content = json.loads(path.read_text())
-  post = content['post_processor']
-  post |= {'single': post['single'][:-1], 'pair': [post['pair'][i] for i in (0, 1, 3)]}
-  path.write_text(json.dumps(content))
-  with refused(r'puts \[CLS\] before, nothing between and nothing behind'):
-    trained.load(folder)
-
-
 def test_a_vocabulary_that_is_cut_off_is_refused(tmp_path):
   _, folder = exported(tmp_path / 'hf')
-  for path in (*folder.glob('tokenizer*.json'), folder / 'checksums.json'):
+  for path in folder.glob('tokenizer*.json'):
     path.unlink()
   words = (folder / 'vocab.txt').read_text().splitlines()
   (folder / 'vocab.txt').write_text('\n'.join(words[: len(words) // 4]) + '\n')

@@ -93,7 +93,7 @@ def test_theirs_and_ours_compute_the_same_and_go_back(tmp_path, transformers, ca
   batch = hf.draw_batch()
   theirs, hidden = logits_of(theirs_of(tmp_path / 'theirs', transformers, case), batch)
   weights = from_huggingface.read(tmp_path / 'theirs')
-  assert not weights.unused and not weights.new
+  assert not weights.unused
   found, ours = trained.load(tmp_path / 'theirs'), batch_of(batch)
   compare(theirs, found, ours)
   real, model = ours['segment_ids'] > 0, models.ModelConfig(**found.config.model)
@@ -175,24 +175,6 @@ def as_released(folder):
     return tensors | {name: np.full(x, 0.5, np.float32) for name, x in own.items()}
 
   return rewrite(folder, more)
-
-
-def test_a_pretrained_model_is_as_released(tmp_path):
-  found = pretrained()
-  convert.export_run(tmp_path, found, {})
-  said, tensors = config_of(tmp_path), tensors_of(tmp_path)
-  assert said['model_type'] == 'deberta-v2' and 'architectures' not in said
-  theirs = {k: x for k, x in V3.items() if k not in hf.SIZES} | {'pos_att_type': 'c2p|p2c'}
-  assert {k: said[k] for k in theirs} == theirs
-  parts = {name.partition('.')[0] for name in tensors}
-  assert parts == {'deberta', 'mask_predictions'}
-  assert tensors['deberta.encoder.rel_embeddings.weight'].shape == (12, 12)
-  assert 'A `DebertaV2Model`' in (tmp_path / 'README.md').read_text()
-  again = trained.load(tmp_path)
-  assert again.config.objective == 'electra'
-  kept = {part: found.params[part] for part in ('encoder', 'replaced')}
-  same(kept, again.params, found.config)
-  assert again.config.model.replaced_head == 'context'
 
 
 def test_what_else_a_release_holds_is_named(tmp_path):
@@ -281,13 +263,6 @@ def test_out_and_in_is_the_same(tmp_path, head):
   assert 'type_vocab_size' not in said and said['norm_rel_ebd'] == 'layer_norm'
 
 
-def test_without_a_longest_distance_it_is_that_of_the_positions(tmp_path):
-  _, folder = exported(tmp_path, 'classifier', **OURS)
-  for said, longest in (7, 7), (0, 24), (-1, 24):
-    found = trained.load(rewrite(folder, max_relative_positions=said)).config.model
-    assert (found.max_relative_positions, found.max_position_embeddings) == (longest, 24)
-
-
 # ---- what is refused -----------------------------------------------------------------------------
 
 
@@ -296,8 +271,7 @@ def test_without_a_longest_distance_it_is_that_of_the_positions(tmp_path):
   [
     ({'pos_att_type': 'p2c|c2p|p2p'}, "says pos_att_type 'p2c|c2p|p2p'; our encoder has"),
     ({'pooler_hidden_size': 8}, 'says pooler_hidden_size 8; here it is hidden_size'),
-    ({'position_buckets': '6'}, "says position_buckets is '6'; write a whole number"),
-    ({'position_buckets': 7, 'max_relative_positions': 3}, 'rel_embeddings.weight is (12, 12)'),
+    ({'position_buckets': 7, 'max_relative_positions': 3}, 'max_relative_positions is 3'),
   ],
   ids=str,
 )
@@ -312,15 +286,15 @@ def test_what_is_not_said_is_not_taken_for_granted(tmp_path, name):
   content = config_of(rewrite(folder))
   del content[name]
   (folder / 'config.json').write_text(json.dumps(content))
-  with refused(f'does not say {name}, which is not as here without'):
+  with refused(f'says {name} .*; our encoder has'):
     from_huggingface.read(folder)
 
 
 @pytest.mark.parametrize(
   'head, changes, sentence',
   [
-    ('masked-lm', {'mask_decoder': 2}, "mask_decoder is 2, and Hugging Face's DebertaV2 is 0"),
-    ('classifier', {'pooler': 'tanh'}, "pooler is tanh, and Hugging Face's DebertaV2 is gelu"),
+    ('masked-lm', {'mask_decoder': 2}, 'mask_decoder is 2, and 0 in deberta-v2'),
+    ('classifier', {'pooler': 'tanh'}, 'pooler is tanh, and gelu in deberta-v2'),
     ('tagger', {'embedding_size': 8}, 'model.embedding_size is 8'),
   ],
 )

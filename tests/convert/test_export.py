@@ -1,12 +1,10 @@
 """Our models as Hugging Face folders: back again bit for bit, and the same under their classes."""
 
 import json
-import shutil
 
 import jax
 import numpy as np
 import pytest
-import released
 import tokenizers as library
 from golden import make_released_golden as hf
 from refusal import refused
@@ -24,12 +22,9 @@ from released import (
   same,
   tensors_of,
 )
-from vocabularies import sentencepiece_model
 
-from bert_jax import config as c
-from bert_jax import models, tokenizers
+from bert_jax import tokenizers
 from bert_jax.convert import from_huggingface, sentence_transformers
-from bert_jax.field import Field
 from bert_jax.predict import Model
 from bert_jax.tasks import TASKS
 from bert_jax.tools import convert
@@ -89,8 +84,6 @@ def test_a_vocabulary_of_roberta_makes_a_roberta(tmp_path, head, types):
   known = [content[name] for name in ('model_type', 'max_position_embeddings', 'type_vocab_size')]
   assert known == ['roberta', found.config.model.max_position_embeddings + 2, 1]
   goes_back(found, tmp_path / 'hf')
-  said = [*from_huggingface.read(tmp_path / 'hf').new.values()]
-  assert said == (['row 1, a copy of row 0, the only one'] if types else [])
 
 
 @pytest.mark.parametrize(
@@ -112,23 +105,8 @@ def test_a_classifier_of_means_is_not_written_as_one_of_cls(tmp_path, pooling, s
 def test_a_size_of_heads_is_written_where_it_is_the_usual_one(tmp_path):
   found, folder = exported(tmp_path / 'hf', 'classifier', attention_head_size=6)
   same(found.params, trained.load(folder).params, found.config)
-  with refused('model.attention_head_size is 5, and .*Bert is 0'):
+  with refused('model.attention_head_size is 5, and 0 in bert'):
     exported(tmp_path / 'other', 'classifier', attention_head_size=5)
-
-
-def test_layers_of_every_tower_are_flattened_apart():
-  """As `convert` compares and prints them, however many towers a model has."""
-  kernel = np.arange(12.0).reshape(2, 3, 2)
-  stacked = lambda x: {'layers': {'output': {'kernel': x}}}
-  params = {'encoder': stacked(kernel), 'generator': {'encoder': stacked(-kernel[:1])}}
-  params |= {'decoder': stacked(kernel + 1)}
-  flat = from_huggingface.flatten(params, models.ModelConfig(**made('masked-lm').config.model))
-  expected = {f'encoder/layer_{i}/output/kernel': kernel[i] for i in range(2)}
-  expected |= {f'decoder/layer_{i}/output/kernel': kernel[i] + 1 for i in range(2)}
-  expected['generator/encoder/layer_0/output/kernel'] = -kernel[0]
-  assert flat.keys() == expected.keys()
-  for path, x in expected.items():
-    np.testing.assert_array_equal(flat[path], x)
 
 
 def test_what_tells_two_texts_apart_is_no_roberta(tmp_path):
@@ -157,21 +135,20 @@ def test_what_a_model_is_asked_unless_told():
   tasks |= {'pretraining': 'fill-mask', 'classifier': 'classify'}
   for head, task in tasks.items():
     assert Model(made(head)).default_task == task
-  with refused('dtype is 7; use float32 or bfloat16'):
-    Model(made('classifier'), dtype=7)
+  with refused('model.dtype is .float16.; use one of'):
+    Model(made('classifier'), dtype='float16')
   released = Model(made('classifier')._replace(step=0))
   assert released.pair([('old river', 'new')])[0].keys() == {'no', 'yes', 'maybe'}
 
 
-def test_an_encoder_without_a_pooler(tmp_path, caplog):
+def test_an_encoder_without_a_pooler(tmp_path):
   """BertModel finds one of zeros, the card says so, and we read none."""
   found = made('encoder and pooler', type_vocab_size=0, layer_norm_eps=1e-5)
   found.params.pop('pooler')
   folder = sent(tmp_path / 'hf', found)
   tensors = tensors_of(folder)
   assert not tensors['pooler.dense.weight'].any() and tensors['pooler.dense.bias'].shape == (12,)
-  for said in ((folder / 'README.md').read_text(), caplog.text):
-    assert 'not pooler_output' in said
+  assert 'not pooler_output' in (folder / 'README.md').read_text()
   same(found.params, trained.load(folder).params, found.config)
 
 
@@ -190,22 +167,6 @@ def test_a_parameter_that_they_have_no_place_for_is_refused(tmp_path, head, path
   with refused(f'^{path} has no place in a .*bert model of Hugging Face'):
     sent(tmp_path / 'hf', found)
   assert not (tmp_path / 'hf').exists()
-
-
-def test_an_export_without_a_field_had_its_past_in_effect(tmp_path, monkeypatch):
-  """Its default may be another, and goes for models that others released."""
-  field = Field(5, 'a field that came later', allowed='[0, inf)', past=3, affects={'weights'})
-  monkeypatch.setitem(c.ALL, 'qa.later', field)
-  monkeypatch.setitem(TASKS['qa'].fields, 'qa.later', field)
-  monkeypatch.setattr(released, '_made', released._made.__wrapped__)  # one made before lacks it
-  _, folder = exported(tmp_path, 'qa')
-  config = trained.load(folder).config
-  assert config.qa.later == 5 and config.qa.max_query_length == 8
-  ours = config_of(folder)['bert_jax']
-  assert ours['qa'].pop('later') == 5
-  config = trained.load(rewrite(folder, bert_jax=ours)).config
-  assert config.qa.later == 3 and config.qa.max_query_length == 8
-  assert trained.load(rewrite(folder)).config.qa.later == 5
 
 
 def test_an_export_names_no_folder_of_the_machine(tmp_path):
@@ -245,24 +206,6 @@ def test_how_sentence_transformers_makes_a_vector(tmp_path, caplog):
     trained.load(folder)
 
 
-@pytest.mark.parametrize('place', ['..', '/etc', '../secret', '1_Pooling/../../secret', 'link'])
-def test_a_model_names_no_file_outside_its_folder(tmp_path, place):
-  """It would be copied into what is published."""
-  _, folder = exported(tmp_path / 'hf', 'encoder and pooler')
-  rewrite(folder)
-  (tmp_path / 'secret').mkdir()
-  (tmp_path / 'secret' / 'config.json').write_text('{"auths": {"a": "s3cret"}}')
-  (folder / 'link').symlink_to(tmp_path / 'secret')
-  modules = [{'type': 'x.Transformer', 'path': ''}, {'type': 'x.Pooling', 'path': place}]
-  (folder / 'modules.json').write_text(json.dumps(modules))
-  with refused("modules.json names .* for its module 'Pooling', which is not"):
-    trained.load(folder)
-  shutil.copytree(tmp_path / 'secret', folder / 'inside')
-  modules[1]['path'] = 'inside'
-  (folder / 'modules.json').write_text(json.dumps(modules))
-  assert 's3cret' not in repr(trained.load(folder).vector)
-
-
 def test_how_a_vector_is_made_goes_along(tmp_path):
   """Pooling, length 1, and how many tokens are read; through a workdir, too."""
   found, vector = made('encoder and pooler'), sentence_transformers.Vector('cls', normalized=True)
@@ -276,7 +219,6 @@ def test_how_a_vector_is_made_goes_along(tmp_path):
   assert model.limit == 16 and model.ask('embed').pooling == 'cls'
   said = {'word_embedding_dimension': 12, 'pooling_mode_max_tokens': True}  # which we have not
   (tmp_path / 'again' / '1_Pooling' / 'config.json').write_text(json.dumps(said))
-  (tmp_path / 'again' / 'checksums.json').unlink()
   convert.convert(f'{tmp_path}/again', f'{tmp_path}/W')
   convert.convert(f'{tmp_path}/W', f'hf:{tmp_path}/other')
   # The checkpoint says it: a file of sentence-transformers in a workdir changes nothing.
@@ -285,9 +227,6 @@ def test_how_a_vector_is_made_goes_along(tmp_path):
     found = trained.load(tmp_path / folder)
     assert found.vector == sentence_transformers.Vector('mean' if folder == 'other' else '', True)
     assert found.config.data.seq_length == 16
-  (tmp_path / 'hf' / 'sentence_bert_config.json').write_text('{"max_seq_length": "16"}')
-  with refused("max_seq_length is '16'; write a number"):
-    trained.load(tmp_path / 'hf')
   (tmp_path / 'hf' / 'sentence_bert_config.json').write_text('{}')  # as of version 5 on
   path = tmp_path / 'hf' / 'tokenizer_config.json'
   path.write_text(json.dumps(json.loads(path.read_text()) | {'model_max_length': 11}))
@@ -308,14 +247,6 @@ def test_what_sentence_transformers_does_to_a_text(tmp_path, caplog):
   convert.convert(str(tmp_path / 'W'), f'hf:{tmp_path}/again')
   for source in (folder, tmp_path / 'W', tmp_path / 'again'):
     np.testing.assert_array_equal(Model(trained.load(source)).embed(['The RIVER']), plain)
-  for wrong, sentence in (
-    ({'prompts': {}, 'default_prompt_name': 'query'}, 'has no prompt of its default_prompt_name'),
-    ({'prompts': ['query: ']}, 'write an object of texts'),
-  ):
-    path.write_text(json.dumps(wrong))
-    with refused(sentence):
-      trained.load(folder)
-  path.write_text(json.dumps(said))
   pooling = {'pooling_mode_mean_tokens': True, 'include_prompt': False}
   (folder / '1_Pooling' / 'config.json').write_text(json.dumps(pooling))
   with refused('leaves its prompt out of the mean .include_prompt.'):
@@ -333,20 +264,6 @@ def test_problems_and_labels_are_told(tmp_path):
   assert settings['label2id'] == {label: i for i, label in enumerate(LABELS)}
 
 
-def sentence_piece(path):
-  """A small SentencePiece vocabulary, written to a path."""
-  names = ('pad', '[PAD]'), ('unk', '[UNK]'), ('bos', '[CLS]'), ('eos', '[SEP]')
-  pieces = {f'{role}_piece': piece for role, piece in names}
-  ids = {f'{role}_id': i for i, (role, _) in enumerate(names)}
-  options = dict(vocab_size=60, control_symbols=['[MASK]'], **ids, **pieces)
-  path.write_bytes(sentencepiece_model(**options))
-  return tokenizers.load(path)
-
-
-def with_sentencepiece(path):
-  return made('masked-lm')._replace(tokenizer=sentence_piece(path))
-
-
 def test_the_tokenizer_file_gives_our_ids(tmp_path):
   found, folder = exported(tmp_path, 'masked-lm')
   fast = library.Tokenizer.from_file(str(folder / 'tokenizer.json'))
@@ -355,18 +272,6 @@ def test_the_tokenizer_file_gives_our_ids(tmp_path):
     assert fast.encode(text).ids == [2, *ids, 3]
     assert fast.encode(text, text).type_ids == [0] * (len(ids) + 2) + [1] * (len(ids) + 1)
   assert fast.encode('the [MASK]').ids[2] == 4
-
-
-def test_a_sentencepiece_model_is_exported_as_a_tokenizer_json(tmp_path):
-  found = with_sentencepiece(tmp_path / 'spm.model')
-  folder = sent(tmp_path / 'hf', found)
-  read = library.Tokenizer.from_file(str(folder / 'tokenizer.json'))
-  (ids,) = found.tokenizer.ids_batch(['The river crosses'])
-  assert read.encode('The river crosses').ids == [
-    found.tokenizer.cls_id,
-    *ids,
-    found.tokenizer.sep_id,
-  ]
 
 
 def test_the_head_of_span_boundaries_is_left_out(tmp_path):

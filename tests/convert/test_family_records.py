@@ -10,7 +10,6 @@ from refusal import refused
 from bert_jax.convert import config_json
 from bert_jax.convert.families import FAMILIES, deberta, record
 from bert_jax.errors import InputError
-from bert_jax.models import layers
 
 WRITTEN = [name for name in FAMILIES if name != 'openai-gpt']  # which is read only
 PAD = 7  # its id
@@ -73,7 +72,6 @@ OF_BERT = dict(vocab_size=70, hidden_size=24, num_hidden_layers=3, num_attention
 OF_BERT |= dict(intermediate_size=40, hidden_act='relu', max_position_embeddings=33)
 OF_BERT |= dict(hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.2)
 TYPED = OF_BERT | {'type_vocab_size': 2}
-SIZED = dict.fromkeys(record.SIZES, 6) | record.USUAL
 
 
 @pytest.mark.parametrize('name, said', [('distilbert', DISTILBERT), ('bert', TYPED)])
@@ -117,7 +115,7 @@ def test_an_option_that_we_lack_is_refused_by_its_name(tmp_path, name, option, v
   path.write_text(json.dumps(content | {'model_type': name}))
   config_json.read(tmp_path)
   path.write_text(json.dumps(content | {'model_type': name, option: value}))
-  with refused(f'says {option} .*; our encoder has .*not be the same model'):
+  with refused(f'says {option} .*; our encoder has'):
     config_json.read(tmp_path)
 
 
@@ -133,13 +131,6 @@ def test_a_classifier_has_the_activation_that_a_config_json_without_one_means(tm
     config_json.read(tmp_path)
   (tmp_path / 'config.json').write_text(json.dumps(content | {'hidden_activation': 'gelu'}))
   assert config_json.read(tmp_path).model['hidden_act'] == 'gelu'
-
-
-@pytest.mark.parametrize('name', WRITTEN)
-def test_an_activation_that_no_config_json_says_is_not_written(name):
-  model = drawn(FAMILIES[name], np.random.default_rng(0)) | {'hidden_act': 'cube'}
-  with refused('model.hidden_act is cube'):
-    config_json.write(FAMILIES[name], model, 0)
 
 
 # What transformers' config classes have where a config.json says nothing, of the keys read here.
@@ -183,16 +174,3 @@ def test_local_layers_turn_as_global_ones_where_their_theta_is_null(tmp_path, sa
   (tmp_path / 'config.json').write_text(json.dumps(content))
   model = config_json.read(tmp_path).model
   assert (model['rotary_theta'], model['local_rotary_theta']) == (5e5, local)
-
-
-def test_an_activation_of_a_fork_goes_by_their_name(tmp_path, monkeypatch):
-  """If transformers has it, it is written and read as soon as our layers have it."""
-  content = config_json.write(
-    FAMILIES['bert'], config_json.BERT | SIZED | {'hidden_act': 'relu2'}, 0
-  )
-  assert content['hidden_act'] == 'relu2'
-  (tmp_path / 'config.json').write_text(json.dumps(content))
-  with refused("says hidden_act 'relu2'"):
-    config_json.read(tmp_path)
-  monkeypatch.setitem(layers.ACTIVATIONS, 'relu2', lambda x: x)
-  assert config_json.read(tmp_path).model['hidden_act'] == 'relu2'

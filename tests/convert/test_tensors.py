@@ -147,13 +147,9 @@ def test_safetensors_whole_and_in_shards(tmp_path):
   (tmp_path / 'model-2.safetensors').write_bytes(raw[:-1])
   with refused('model-2.safetensors cannot be read.*is it whole'):
     tensor_files.read(tmp_path)
-  index.write_text(json.dumps({'weight_map': places | {'d': 'model-1.safetensors'}}))
-  with refused('lacks d, which'):
+  (tmp_path / 'model-2.safetensors').unlink()
+  with refused('model-2.safetensors cannot be read'):
     tensor_files.read(tmp_path)
-  for lost in ('model-3.safetensors', '../model-1.safetensors'):
-    index.write_text(json.dumps({'weight_map': {'a': lost}}))
-    with refused('which is not beside it'):
-      tensor_files.read(tmp_path)
   index.unlink()
   with refused('has no model.safetensors, no pytorch_model.bin'):
     tensor_files.read(tmp_path)
@@ -193,13 +189,6 @@ def test_a_tensor_of_a_bundle_has_the_bytes_of_its_shape(tmp_path):
 def test_a_compressed_block_is_one_sentence(tmp_path):
   write_bundle(tmp_path, {'a': X}, kind=1)
   with refused('cannot be read .*compressed: save it again'):
-    tensor_files.read(tmp_path)
-
-
-def test_several_checkpoints_are_refused(tmp_path):
-  index = write_bundle(tmp_path, {'x': X})
-  index.with_name('model.ckpt-20.index').write_bytes(index.read_bytes())
-  with refused('and 2 .*ckpt.*; leave the weights of one model there'):
     tensor_files.read(tmp_path)
 
 

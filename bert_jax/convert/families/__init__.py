@@ -15,7 +15,7 @@ from bert_jax.convert.families.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from bert_jax.convert.families.roformer import ROFORMER
 from bert_jax.convert.families.t5 import T5
 
-# A model of ours is written as the first one that fits.
+# A model of ours is written as the one that it differs least from, of several as the first.
 _ALL = BART, GPT2, FNET, DEBERTA, T5, NOMIC, ROFORMER, EUROBERT, MODERNBERT, ALBERT, ELECTRA
 _ALL += CAMEMBERT, XLM_ROBERTA, ROBERTA, DISTILBERT, BERT, OPENAI_GPT
 FAMILIES = {family.name: family for family in _ALL}

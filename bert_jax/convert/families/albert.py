@@ -29,7 +29,6 @@ ALBERT = ReleasedFamily(
   fixed={'num_hidden_groups': (1,), 'inner_group_num': (1,)},
   ids=record.ENDS,
   projects='all',
-  fits=lambda exported: exported.model['share_layers'],
   pooler=('Model',),
   pairs='sop',
 )

@@ -12,7 +12,7 @@ _KEYS |= dict(encoder_layers='num_hidden_layers', decoder_layers='num_decoder_la
 _KEYS |= dict(encoder_attention_heads='num_attention_heads', encoder_ffn_dim='intermediate_size')
 _KEYS |= dict(activation_function='hidden_act', attention_dropout='attention_probs_dropout_prob')
 _KEYS |= dict(dropout='hidden_dropout_prob')
-_FIXED = dict(is_encoder_decoder=(True,), tie_word_embeddings=(True, None))
+_FIXED = dict(is_encoder_decoder=(True,), tie_word_embeddings=(True,))
 _FIXED |= dict.fromkeys(('normalize_before', 'add_final_layer_norm'), (False,))
 _FIXED |= dict(normalize_embedding=(True,), static_position_embeddings=(False,))
 _DEFAULTS = dict(layer_norm_eps=1e-5, type_vocab_size=0, attention_probs_dropout_prob=0.0)

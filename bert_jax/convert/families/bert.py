@@ -21,6 +21,5 @@ BERT = ReleasedFamily(
   classes='Bert',
   modules=ENCODER | POOLER | MLM | PAIRS | HEADS,
   prefix='bert.',
-  fits=lambda exported: True,
   pooler=('Model',),
 )

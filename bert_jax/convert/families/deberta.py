@@ -1,10 +1,7 @@
 """DeBERTa-v2 and -v3: a BERT with disentangled attention, and no positions in its embeddings."""
 
-import json
-
 from bert_jax.convert.families.bert import ENCODER, MLM
 from bert_jax.convert.families.record import HEADS, OtherHead, ReleasedFamily, other_model, renamed
-from bert_jax.errors import InputError
 
 _TABLES = 'encoder/embeddings/position_embeddings', 'encoder/embeddings/token_type_embeddings'
 _NAMES = {ours: name for ours, name in ENCODER.items() if ours not in _TABLES}
@@ -12,9 +9,11 @@ _NAMES |= {
   f'encoder/layer_#/attention/{x}': f'bert.encoder.layer.#.attention.self.{x}_proj'
   for x in ('query', 'key', 'value')
 }
-# Options that are no field of ours. Where a config.json lacks one, it has another value.
+# Options that are no field of ours, and what a config.json means that lacks one.
 _SAID = {'relative_attention': True, 'position_biased_input': False, 'share_att_key': True}
 _SAID |= {'norm_rel_ebd': 'layer_norm'}
+_UNSAID = {'relative_attention': False, 'position_biased_input': True, 'share_att_key': False}
+_UNSAID |= {'norm_rel_ebd': 'none'}
 _TERMS = 'c2p|p2c', 'c2p', 'p2c'
 # Its own masked-LM head has other names than transformers' older class. The table is its decoder's.
 _TABLE, _OWN = 'deberta.embeddings.position_embeddings', 'lm_predictions.position_embeddings'
@@ -26,9 +25,6 @@ _MARKS = f'{_OWN}.weight', 'mask_predictions.dense.weight'  # of pre-training, w
 
 
 def _read(path, content):
-  if missing := [name for name in _SAID if name not in content]:
-    fix = f'write "{missing[0]}": {json.dumps(_SAID[missing[0]])} if it is so'
-    raise InputError(f'{path} does not say {missing[0]}, which is not as here without; {fix}.')
   said, longest = content['pos_att_type'], content['max_relative_positions']
   terms = '|'.join(map(str, said)) if isinstance(said, list) else str(said).lower()
   terms = '|'.join(sorted(term.strip() for term in terms.split('|')))
@@ -75,7 +71,8 @@ DEBERTA = ReleasedFamily(
   },
   prefix='deberta.',
   canonical=_canonical,
-  defaults={'layer_norm_eps': 1e-7, 'type_vocab_size': 0, 'pos_att_type': None}
+  defaults=_UNSAID
+  | {'layer_norm_eps': 1e-7, 'type_vocab_size': 0, 'pos_att_type': None}
   | dict.fromkeys(('position_buckets', 'max_relative_positions'), -1),
   fields={'position_embeddings': 'disentangled', 'pooler': 'gelu', 'replaced_head': 'context'},
   derived=('pos_att_type', 'position_buckets', 'max_relative_positions'),
@@ -87,6 +84,5 @@ DEBERTA = ReleasedFamily(
   read=_read,
   write=_write,
   no_class=('ForPreTraining',),
-  fits=lambda exported: exported.model['position_embeddings'] == 'disentangled',
   other_head=lambda _, names: OtherHead() if {*_MARKS}.isdisjoint(names) else _BEHIND_A_DECODER,
 )

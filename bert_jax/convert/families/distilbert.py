@@ -27,10 +27,7 @@ DISTILBERT = ReleasedFamily(
   defaults={'type_vocab_size': 0},
   unsaid=('layer_norm_eps', 'type_vocab_size'),
   write=lambda model: {'sinusoidal_pos_embds': False},
-  fits=lambda exported: (
-    not (exported.has_pooler or exported.model['type_vocab_size'])
-    and exported.model['layer_norm_eps'] == 1e-12
-  ),
+  fits=lambda exported: not exported.has_pooler,
   other_head=lambda _, names: _DENSE if 'pre_classifier.weight' in names else OtherHead(),
   tokenizer_class='DistilBertTokenizer',
   not_given='token_type_ids',

@@ -17,9 +17,10 @@ def _has_gelu(model):
   return model['hidden_act'] == 'gelu'
 
 
-def _refusal(exported):
-  is_other = 'mlm' in exported.parts and not _has_gelu(exported.model)
-  return ('hidden_act', 'gelu') if is_other else None
+def _fits(exported):
+  if 'mlm' in exported.parts and not _has_gelu(exported.model):
+    return False
+  return exported.model['embedding_size'] or 'replaced' in exported.parts
 
 
 ELECTRA = ReleasedFamily(
@@ -46,7 +47,6 @@ ELECTRA = ReleasedFamily(
   free=('embedding_size',),
   projects='narrower',
   same={'embedding_size': 'hidden_size'},
-  refusal=_refusal,
-  fits=lambda exported: exported.model['embedding_size'] or 'replaced' in exported.parts,
+  fits=_fits,
   other_head=lambda said, _: OtherHead() if _has_gelu(said.model) else _GENERATOR,
 )

@@ -22,7 +22,7 @@ _DEFAULTS |= dict(tie_word_embeddings=False)
 _FIELDS = dict(position_embeddings='rotary', norm_placement='pre', feed_forward='glu')
 _FIELDS |= dict(norm='rms_norm', norm_bias=False, embedding_norm=False, feed_forward_bias='none')
 _FIELDS |= dict(mlm_head='none', decoder_bias=False, tie_word_embeddings=False, pooler='gelu')
-_FIXED = dict(tie_word_embeddings=(False,), mlp_bias=(False,), rope_scaling=(None,), auto_map=None)
+_FIXED = dict(tie_word_embeddings=(False,), mlp_bias=(False,), rope_scaling=(), auto_map=None)
 
 
 def _read(path, content):
@@ -58,9 +58,6 @@ EUROBERT = ReleasedFamily(
     'rope_parameters': record.rope(model['rotary_theta']),
     'classifier_pooling': 'bos',
   },
-  fits=lambda exported: (
-    exported.model['position_embeddings'] == 'rotary' and exported.model['norm'] == 'rms_norm'
-  ),
   lacks=('ForQuestionAnswering', 'ForMultipleChoice'),
   not_given='token_type_ids',
 )

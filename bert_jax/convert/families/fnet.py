@@ -19,7 +19,6 @@ FNET = ReleasedFamily(
   fixed={'use_tpu_fourier_optimizations': (False,)},
   ids=ENDS,
   projects='full width',
-  fits=lambda exported: exported.model['mixer'] == 'fourier',
   pooler=('',),  # all
   not_given='attention_mask',
 )

@@ -43,6 +43,7 @@ OPENAI_GPT = ReleasedFamily(
   | dict(pooler='none', classifier_bias=False),
   unsaid=('type_vocab_size',),
   read=_read_first,
+  fits=lambda exported: False,
 )
 GPT2 = OPENAI_GPT._replace(
   name='gpt2',
@@ -54,6 +55,6 @@ GPT2 = OPENAI_GPT._replace(
   ids=ENDS,
   read=_read,
   also={'embd_pdrop': 'hidden_dropout_prob'},
-  fits=lambda exported: exported.model['causal'],
+  fits=lambda exported: True,
   not_given='token_type_ids',
 )

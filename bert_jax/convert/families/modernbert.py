@@ -41,8 +41,7 @@ def _thetas(path, content):
   thetas, ropes = {}, content.get('rope_parameters') or {}
   kinds = (FULL, 'global_rope_theta', 160_000.0), (SLIDING, 'local_rope_theta', 10_000.0)
   for kind, key, default in kinds:
-    rope = ropes.get(kind) or {}
-    if set(ropes) - {FULL, SLIDING} or not isinstance(rope, dict):
+    if set(ropes) - {FULL, SLIDING}:
       wanted = f'write an object with {FULL} and {SLIDING}'
       raise InputError(f'{path} says rope_parameters is {quoted(ropes)}; {wanted}.')
     if content.get(key, default) is None:  # local layers: the same as global ones
@@ -56,9 +55,6 @@ def _pattern(path, content):
   """(window of local layers, n where every n-th layer is global), 0 if there are none."""
   count, window = content.get('num_hidden_layers', 0), content['attention_window']
   every = content.get('global_attn_every_n_layers', 3)
-  for name, said in (('global_attn_every_n_layers', every), ('local_attention', window)):
-    if said < 1:
-      raise InputError(f'{path} says {name} is {quoted(said)}; write a positive number.')
   kinds = content.get('layer_types') or _kinds(count, every)
   for n in (0, every, *range(1, count + 1)):
     if kinds == _kinds(count, n):
@@ -90,11 +86,9 @@ def _write(model):
   }
 
 
-def _refusal(exported):
-  if exported.model['feed_forward_bias'] == 'output':
-    return 'feed_forward_bias', 'all or none'
+def _fits(exported):
   is_bare = {'classifier', 'span'} & {*exported.parts} and 'pooler' not in exported.parts
-  return ('token_pooler', True) if is_bare else None
+  return exported.model['feed_forward_bias'] != 'output' and not is_bare
 
 
 _KEYS = dict(hidden_activation='hidden_act', norm_eps='layer_norm_eps', classifier_bias='head_bias')
@@ -121,12 +115,11 @@ MODERNBERT = ReleasedFamily(
   unsaid=('type_vocab_size',),
   also={'classifier_activation': 'hidden_act'},
   # position_embedding_type means nothing to it, and mmBERT says sans_pos.
-  fixed=dict(rope_scaling=(None,), position_embedding_type=('absolute', 'sans_pos', None))
+  fixed=dict(rope_scaling=(), position_embedding_type=('absolute', 'sans_pos'))
   | dict(classifier_pooling=('cls', 'mean')),
   ids=record.ENDS | {'cls_token_id': 'cls', 'sep_token_id': 'sep'},
   read=_read,
   write=_write,
-  refusal=_refusal,
-  fits=lambda exported: exported.model['position_embeddings'] == 'rotary',
+  fits=_fits,
   not_given='token_type_ids',
 )

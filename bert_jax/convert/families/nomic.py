@@ -23,11 +23,11 @@ _OLDER = dict(n_embd='hidden_size', n_layer='num_hidden_layers', n_head='num_att
 _OLDER |= dict(n_inner='intermediate_size', n_positions='max_position_embeddings')
 _OLDER |= dict(layer_norm_epsilon='layer_norm_eps', resid_pdrop='hidden_dropout_prob')
 _OLDER |= dict(attn_pdrop='attention_probs_dropout_prob', activation_function='hidden_act')
-_FIXED = dict(rotary_emb_fraction=(1.0,), num_experts=(None, 0), auto_map=None)
+_FIXED = dict(rotary_emb_fraction=(1.0,), num_experts=(0,), auto_map=None)
 _FIXED |= dict.fromkeys(('qkv_proj_bias', 'mlp_fc1_bias', 'mlp_fc2_bias'), (False,))
 _FIXED |= dict.fromkeys(('prenorm', 'parallel_block', 'rotary_emb_interleaved'), (False,))
-_FIXED |= dict.fromkeys(('use_rms_norm', 'causal'), (False, None))
-_FIXED |= dict.fromkeys(('rotary_emb_scale_base', 'rotary_scaling_factor'), (None,))
+_FIXED |= dict.fromkeys(('use_rms_norm', 'causal'), (False,))
+_FIXED |= dict.fromkeys(('rotary_emb_scale_base', 'rotary_scaling_factor'), ())
 
 
 def _read(path, content):
@@ -62,10 +62,5 @@ NOMIC = ReleasedFamily(
   read=_read,
   write=lambda model: {'rope_parameters': record.rope(model['rotary_theta'])},
   canonical=lambda name: BERT.canonical(name.removeprefix('bert.')),
-  fits=lambda exported: (
-    exported.model['position_embeddings'] == 'rotary'
-    and exported.model['norm_placement'] == 'post'
-    and exported.model['feed_forward'] == 'glu'
-  ),
   lacks=('ForMultipleChoice',),
 )

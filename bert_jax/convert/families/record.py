@@ -31,22 +31,11 @@ KEYS: dict[str, Any] = {
 SIZES = [field for field, usual in KEYS.items() if usual is None]
 USUAL = {field: usual for field, usual in KEYS.items() if usual is not None}
 NO_DROPOUT = {'hidden_dropout_prob': 0.0, 'attention_probs_dropout_prob': 0.0}
-# {hidden_act in a config.json: ours}, also of those that models/layers.py has only in a fork. Ours
-# is written as the first of its names here.
+# {hidden_act in a config.json: ours}, where they differ. Ours is written as the first of its names.
 ACTIVATIONS = {
-  'gelu': 'gelu',
   'gelu_pytorch_tanh': 'gelu_tanh',
   'gelu_new': 'gelu_tanh',
-  'relu': 'relu',
   'silu': 'swish',
-  'swish': 'swish',
-  'relu2': 'relu2',
-  'quick_gelu': 'quick_gelu',
-  'mish': 'mish',
-  'leaky_relu': 'leaky_relu',
-  'relu6': 'relu6',
-  'tanh': 'tanh',
-  'sigmoid': 'sigmoid',
 }
 # {key of config.json: role} in families that put a text between [CLS] and [SEP].
 ENDS = {'bos_token_id': 'cls', 'eos_token_id': 'sep'}
@@ -171,16 +160,15 @@ class ReleasedFamily(NamedTuple):
   derived: tuple[str, ...] = ()  # our fields that `read` and `write` convert from and to its keys
   unsaid: tuple[str, ...] = ()  # KEYS that it lacks: they have their default
   without_effect: tuple[str, ...] = ()  # our fields whose value changes nothing in these models
-  fixed: Mapping[str, tuple | None] = {}  # {option: the values that it may have; None: any}
+  fixed: Mapping[str, tuple | None] = {}  # {option: values that it may have if said; None: any}
   ids: Mapping[str, str] = {}  # {key: role of the token with that id}
   # (path, content with our names and defaults) -> content with our values
   read: Callable[[Path, dict[str, Any]], dict[str, Any]] = lambda path, content: content
   # The inverse of `read`: fields -> {key or our field: value} for values that change.
   write: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda model: {}
-  # -> (field, the family's value) if config.json cannot express the model's, or None
-  refusal: Callable[[Exported], tuple[str, Any] | None] = lambda exported: None
   # Their models.
-  fits: Callable[[Exported], bool] = lambda exported: False  # whether a model is written as one
+  # Whether a model may be written as one, as far as that does not follow from its fields.
+  fits: Callable[[Exported], bool] = lambda exported: True
   lacks: tuple[str, ...] = ()  # endings of classes that it has not, or that compute otherwise
   pooler: tuple[str, ...] = ()  # endings of classes with one, whether or not their head reads it
   no_class: tuple[str, ...] = ()  # endings of classes that transformers lacks, unlike the releases
@@ -248,10 +236,7 @@ def theta_of(path: Path, content: Mapping[str, Any], usual: Any, kind: str = '')
   theta = rope.get('rope_theta')
   if not theta and not kind:
     theta = content.get('rope_theta')
-  theta = theta or usual
-  if not isinstance(theta, int | float) or not theta > 1:
-    raise InputError(f'{path} says rope_theta {quoted(theta)}{where}; write a number above 1.')
-  return theta
+  return theta or usual
 
 
 def rope(theta: float) -> dict[str, Any]:
@@ -261,10 +246,5 @@ def rope(theta: float) -> dict[str, Any]:
 
 def activation_name(ours: str, usual: str) -> str:
   """The name in config.json of an activation; the family's `usual` one if it means the same."""
-  known = [theirs for theirs, kind in ACTIVATIONS.items() if kind == ours]
-  if not known:
-    raise InputError(
-      f'model.hidden_act is {ours}, which no config.json of Hugging Face says, so this cannot be '
-      'written; use it with bert_jax.predict.'
-    )
+  known = [theirs for theirs, kind in ACTIVATIONS.items() if kind == ours] or [ours]
   return usual if usual in known else known[0]

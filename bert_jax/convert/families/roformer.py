@@ -31,9 +31,8 @@ def _buffers(model):
   return {'roformer.encoder.embed_positions.weight': table}
 
 
-def _refusal(exported):
-  is_other = 'pooler' in exported.parts and exported.model['hidden_act'] != 'gelu'
-  return ('hidden_act', 'gelu') if is_other else None
+def _fits(exported):
+  return 'pooler' not in exported.parts or exported.model['hidden_act'] == 'gelu'
 
 
 # An ELECTRA's embeddings and heads for labels, and a BERT's for masks.
@@ -48,10 +47,7 @@ ROFORMER = ELECTRA._replace(
   defaults={'embedding_size': 0},
   fields=ELECTRA.fields | {'position_embeddings': 'rotary'},
   fixed={'rotary_value': (False,)},
-  refusal=_refusal,
-  fits=lambda exported: (
-    exported.model['position_embeddings'] == 'rotary' and exported.model['norm_placement'] == 'post'
-  ),
+  fits=_fits,
   lacks=('ForMultipleChoice',),
   other_head=_other_head,
 )

@@ -73,8 +73,7 @@ T5 = ReleasedFamily(
   ids={'eos_token_id': 'sep'},
   read=_read,
   write=_write,
-  refusal=lambda x: None if x.model['position_buckets'] else ('position_buckets', 'above 0'),
-  fits=lambda exported: exported.model['position_embeddings'] == 'relative_bias',
+  fits=lambda exported: exported.model['position_buckets'] > 0,
   lacks=('ForPreTraining', 'ForMaskedLM', 'ForNextSentencePrediction', 'ForMultipleChoice')
   + ('ForSequenceClassification', 'ForTokenClassification', 'ForQuestionAnswering'),
   other_head=lambda *_: OtherHead(('decoder.', 'lm_head.'), (), 'only the encoder of a T5 is read'),

@@ -243,7 +243,6 @@ CLASSIFICATION = labelled.family(
   remarks=remarks_on,
   as_released=as_released,
   stand_in=stand_in,
-  training_fields=('table.eval_share',),
   card=card,
   plain_baseline=PlainBaseline('TF-IDF + linear SVM', BASELINE_FIELDS, linear.metrics),
 )

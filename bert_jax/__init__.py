@@ -1,8 +1,5 @@
 """bert_jax: pre-train, fine-tune and take apart BERT-like Transformers in JAX."""
 
-import os
-import signal
-import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -10,18 +7,6 @@ if TYPE_CHECKING:
   from bert_jax.predict.model import Model
 
 __version__ = '0.2.0'
-
-
-def stopped(number: int, frame: Any) -> None:
-  """Ends the process with a line and no traceback: the handler of signals before and after main."""
-  os.write(2, b'stopped\n')
-  os._exit(130)
-
-
-if sys.argv[:1] == ['-m']:  # `python -m bert_jax.train`, which goes on to import for seconds
-  for _number in (signal.SIGINT, signal.SIGTERM):
-    if signal.getsignal(_number) != signal.SIG_IGN:  # as nohup sets it
-      signal.signal(_number, stopped)
 
 
 def __getattr__(name: str) -> Any:

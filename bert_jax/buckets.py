@@ -123,22 +123,26 @@ class Bucket(_GPath):
   def is_dir(self) -> bool:
     return self._info().get('type') == 'directory'
 
-  def is_fifo(self) -> bool:
-    return False
-
   def stat(self) -> Any:
     """st_size, and st_mtime_ns: a number that changes with the content."""
     info = self.store.info(str(self))
     return SimpleNamespace(st_size=info['size'], st_mtime_ns=_version(info))
 
-  def open(self, mode: str = 'r', buffering: int = -1, **text: Any) -> Any:
+  def open(
+    self,
+    mode: str = 'r',
+    buffering: int = -1,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+  ) -> Any:
     """Opens the file. One that is written appears when it is closed, but not if an exception leaves
     its `with`; one that is appended to, also whenever it is flushed."""
     if 'r' not in mode:
       content = self.read_bytes() if 'a' in mode and self.exists() else b''
       return Written(self, content, 'a' in mode)
     file = self.store.open(str(self), 'rb')
-    return file if 'b' in mode else io.TextIOWrapper(file, **text)
+    return file if 'b' in mode else io.TextIOWrapper(file, encoding, errors, newline)
 
   def read_bytes(self) -> bytes:
     return self.store.cat_file(str(self))
@@ -147,12 +151,6 @@ class Bucket(_GPath):
     """Writes the whole file. mode: 'create': FileExistsError if it exists, as the store decides."""
     self.store.pipe_file(str(self), bytes(data), mode=mode)
     return len(data)
-
-  def read_text(self, encoding: str | None = None, errors: str | None = None) -> str:
-    return self.read_bytes().decode(encoding or 'utf-8', errors or 'strict')
-
-  def write_text(self, text: str, encoding: str | None = None) -> int:
-    return self.write_bytes(text.encode(encoding or 'utf-8'))
 
   def versions(self) -> dict['Bucket', int]:
     """The files below the folder, or the file itself, with numbers that change with the content."""
@@ -174,11 +172,9 @@ class Bucket(_GPath):
         yield path
 
   def rename(self, target: Any) -> Any:
-    """Copies the file, or the folder, and deletes it."""
-    for path in list(self.versions()):
-      moved = Bucket(target, *path.parts[len(self.parts) :])
-      self.store.cp_file(str(path), str(moved))
-      path.unlink()
+    """Copies the file and deletes it."""
+    self.store.cp_file(str(self), str(target))
+    self.unlink()
     return target
 
   def check_writable(self) -> None:
@@ -193,13 +189,7 @@ class Bucket(_GPath):
   def rmdir(self) -> None:
     pass
 
-  def absolute(self) -> 'Bucket':  # epath makes a path of a disk of it
-    return self
-
-  def resolve(self, strict: bool = False) -> 'Bucket':
-    return self
-
-  def expanduser(self) -> 'Bucket':
+  def resolve(self, strict: bool = False) -> 'Bucket':  # epath makes a path of a disk of it
     return self
 
 

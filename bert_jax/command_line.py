@@ -4,7 +4,6 @@ signals as KeyboardInterrupt.
 
 import argparse
 import contextlib
-import io
 import logging
 import os
 import signal
@@ -19,7 +18,7 @@ from typing import Any, TypeVar
 import tqdm
 
 from bert_jax.cells import in_notebook
-from bert_jax.errors import InputError, farewell, log, printable
+from bert_jax.errors import InputError, farewell, log
 
 Value = TypeVar('Value')
 
@@ -42,12 +41,7 @@ def show_log() -> None:
 @contextlib.contextmanager
 def command_line() -> Iterator[None]:
   """A context for a command: log lines on stderr, errors as one sentence and an exit code."""
-  if isinstance(sys.stdout, io.TextIOWrapper):  # whose encoding may not know all characters
-    sys.stdout.reconfigure(errors='backslashreplace')
-  handler = logging.StreamHandler(sys.stderr)
-  plain = logging.Formatter('%(message)s')
-  handler.format = lambda record: printable(plain.format(record))
-  logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+  logging.basicConfig(level=logging.WARNING, format='%(message)s', force=True)
   show_log()
   process = os.getpid()
 
@@ -67,7 +61,7 @@ def command_line() -> Iterator[None]:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
   except (InputError, OSError, KeyboardInterrupt) as error:
     sentence, code = farewell(error)
-    print(printable(sentence), file=sys.stderr)
+    print(sentence, file=sys.stderr)
     if any(thread.name.startswith(ASIDE) for thread in threading.enumerate()):
       sys.stdout.flush()
       os._exit(code)  # the shutdown of Python would wait for these threads, or crash
@@ -81,19 +75,13 @@ ASIDE = 'aside'  # how the names of the threads of `aside` begin
 EVERY = 30  # seconds between two signs of life
 
 
-def aside(
-  function: Callable[[Any], Any], values: Iterable[Any], goes_on: Callable[[], object] = bool
-) -> list[Any]:
+def aside(function: Callable[[Any], Any], values: Iterable[Any]) -> list[Any]:
   """The function's results for values, each computed in a thread of its own. A compiler hears no
   signals, but the main thread, which waits here, does; command_line then ends the process at once,
-  whatever these threads do. goes_on: called after each EVERY seconds of waiting."""
-  threads, out = futures.ThreadPoolExecutor(thread_name_prefix=ASIDE), []
+  whatever these threads do."""
+  threads = futures.ThreadPoolExecutor(thread_name_prefix=ASIDE)
   try:
-    for job in [threads.submit(function, value) for value in values]:
-      while not futures.wait([job], EVERY).done:
-        goes_on()
-      out.append(job.result())
-    return out
+    return list(threads.map(function, values))
   finally:
     threads.shutdown(wait=False, cancel_futures=True)
 
@@ -120,9 +108,9 @@ def command_parser(command: str, about: str, **settings: Any) -> argparse.Argume
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
   """The lines of a table with aligned columns; the header is one of the rows."""
-  rows = [[printable(cell) for cell in row] for row in rows]
-  widths = [max(len(cell) for cell in column) for column in zip(*rows)]
-  lines = []
+  widths, lines = [], []
+  for column in range(len(rows[0])):
+    widths.append(max(len(row[column]) for row in rows))
   for row in rows:
     cells = [cell.ljust(width) for cell, width in zip(row, widths)]
     lines.append('  '.join(cells).rstrip())

@@ -5,7 +5,6 @@ downloaded (`fetched`); what they write is written to a disk (`staged`) and then
 import functools
 import hashlib
 import os
-import shutil
 import tempfile
 from collections.abc import Collection
 
@@ -40,13 +39,8 @@ def fetched(path: Path) -> Path:
 
 @functools.cache
 def _scratch(process: int) -> tempfile.TemporaryDirectory:
-  """A folder of this process, removed when it ends. Those of killed processes are removed here."""
-  parent = Path(tempfile.gettempdir(), f'bert_jax-{os.getuid()}')
-  parent.mkdir(mode=0o700, exist_ok=True)
-  for old in parent.iterdir():
-    if not Path('/proc', old.name.partition('-')[0]).exists():
-      shutil.rmtree(old, ignore_errors=True)
-  return tempfile.TemporaryDirectory(prefix=f'{process}-', dir=parent)
+  """A folder of this process, removed when it ends."""
+  return tempfile.TemporaryDirectory(prefix='bert_jax-')
 
 
 def staged(path: Path) -> Path:
@@ -65,7 +59,8 @@ def place(source: Path, path: Path, last: Collection[str] = ()) -> None:
     if source != path:
       source.rename(path)
     return
-  paths = [source] if source.is_file() else [file for file in source.rglob('*') if file.is_file()]
+  found = [source, *source.rglob('*')]
+  paths = [file for file in found if file.is_file()]
   for file in sorted(paths, key=lambda file: (file.name in last, file)):
     target = path.joinpath(*file.relative_to(source).parts)
     target.store.put_file(str(file), str(target))

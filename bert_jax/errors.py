@@ -24,10 +24,6 @@ class InputError(Said, ValueError):
 
   code = 2
 
-  def __str__(self) -> str:
-    text = super().__str__()  # its beginning says what is wrong, its end what to do
-    return text if len(text) < 1400 else f'{text[:900]} [..] {text[-400:]}'
-
 
 class Stopped(Said, KeyboardInterrupt):
   """A run was asked to end, and has ended; the sentence says where it goes on."""
@@ -45,21 +41,17 @@ class Unwritten(InputError):
   code = 3
 
 
-def unwritten(
-  path: object, error: OSError, advice: str = 'check the disk or bucket, or use another folder'
-) -> InputError:
-  """The InputError for an OSError that kept a path from being written."""
-  kind = InputError if stays(error) else Unwritten
-  return kind(f'{path} cannot be written ({error.strerror or first_line(error)}); {advice}.')
-
-
 @contextlib.contextmanager
-def writing(path: object, *advice: str) -> Iterator[None]:
-  """A context in which an OSError means that the path cannot be written. advice: see unwritten."""
+def writing(
+  path: object, advice: str = 'check the disk or bucket, or use another folder'
+) -> Iterator[None]:
+  """A context in which an OSError means that the path cannot be written."""
   try:
     yield
   except OSError as error:
-    raise unwritten(path, error, *advice) from None
+    kind = InputError if stays(error) else Unwritten
+    reason = error.strerror or first_line(error)
+    raise kind(f'{path} cannot be written ({reason}); {advice}.') from None
 
 
 def stays(error: OSError) -> bool:
@@ -95,10 +87,7 @@ QUOTED = 80  # the most characters of a value that a sentence quotes
 
 def quoted(value: object) -> str:
   """repr of a value for a sentence; if it is long, its beginning and its length."""
-  try:
-    text = value if isinstance(value, str) else repr(value)
-  except ValueError:  # an integer of more than 4,300 digits
-    return 'a number of thousands of digits'
+  text = value if isinstance(value, str) else repr(value)
   shown = repr(text[:QUOTED]) if text is value else text[:QUOTED]
   return shown if len(text) <= QUOTED else f'{shown}.. ({len(text):,} characters)'
 
@@ -120,22 +109,9 @@ def counted(number: int, things: str) -> str:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-  """'; did you mean X?' of up to three known names that have all words of this name, or else of one
-  that resembles it; '' without any."""
-  known, words = list(known), set(re.split('[._]', name))
-  whole = [other for other in known if words <= set(re.split('[._]', other))]
-  if whole:
-    near = difflib.get_close_matches(name, whole, 3, 0)
-  else:
-    near = difflib.get_close_matches(name, known, 1)
-  if not near:
-    return ''
-  return f'; did you mean {" or ".join(repr(other) for other in near)}?'
-
-
-def printable(text: str) -> str:
-  """A text for a terminal: control characters but tabs and line ends as in Python's repr."""
-  return re.sub(r'[\x00-\x08\x0b-\x1f\x7f-\x9f]', lambda match: repr(match[0])[1:-1], text)
+  """'; did you mean X?' of the known name that resembles this one most; '' if none does."""
+  near = difflib.get_close_matches(name, list(known), 1)
+  return f'; did you mean {near[0]!r}?' if near else ''
 
 
 def first_line(error: object) -> str:

@@ -64,7 +64,6 @@ def evaluate_on(
 ) -> Iterator[Evaluation]:
   """Yields the Evaluation on each (name, data.eval or '': as in the config) of parts. out: folder
   of the answers; '': one in the workdir."""
-  hosts.check()
   if from_huggingface.is_model(Path(workdir).expanduser()):
     raise InputError(
       f'{workdir} is a released model and no run; make it one by: '

@@ -36,12 +36,6 @@ class Field:
   affects: AbstractSet[str] = frozenset()
   by_step: bool = False
 
-  def __post_init__(self):
-    unknown = set(self.affects) - set(PURPOSES)
-    if unknown:
-      raise ValueError(f'a field affects {", ".join(unknown)}; use some of {", ".join(PURPOSES)}.')
-    object.__setattr__(self, 'affects', frozenset(self.affects))
-
   @property
   def type(self) -> type:
     return type(self.default)
@@ -61,7 +55,7 @@ def affecting(purposes: AbstractSet[str], fields: Mapping[str, Field]) -> dict[s
   return out
 
 
-def pairs_with_positive_numbers(value: tuple) -> bool:
+def pairs_with_positive_numbers(value: tuple[Any, ...]) -> bool:
   """Does a tuple have the form ((name, number above 0), ...)?"""
   for pair in value:
     if not isinstance(pair, tuple) or len(pair) != 2:

@@ -1,13 +1,10 @@
 """Reads and writes files whole or not at all, and seals JSON files by a hash of their content."""
 
 import contextlib
-import fcntl
 import hashlib
-import itertools
 import json
 import os
 import pathlib
-import re
 import tokenize
 import uuid
 import zipfile
@@ -19,52 +16,47 @@ import numpy as np
 
 from bert_jax.buckets import Bucket, Path
 
-SCRATCH = re.compile(r'\..+\.[0-9a-f]{32}\.tmp')  # names of the files that write_whole begins with
 # What numpy raises for a damaged .npy or .npz; RuntimeError: it seems encrypted, or compressed
 # unusually; TokenError, SyntaxError: a header is cut off.
-UNREADABLE = (OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
-UNREADABLE = (*UNREADABLE, tokenize.TokenError, SyntaxError)
+UNREADABLE = (
+  OSError,
+  ValueError,
+  KeyError,
+  EOFError,
+  RuntimeError,
+  zipfile.BadZipFile,
+  zlib.error,
+  tokenize.TokenError,
+  SyntaxError,
+)
 
 
 def write_whole(path: Path | str, data: str | bytes) -> None:
   """Writes a text or bytes so that a kill leaves the old file or the whole new one, and several may
-  write at the same time. Returns when it is on the disk, and removes what killed processes left."""
+  write at the same time. Returns when it is on the disk."""
   path = Path(path)
+  content = data.encode() if isinstance(data, str) else data
   if isinstance(path, Bucket):
-    path.write_bytes(data.encode() if isinstance(data, str) else data)
+    path.write_bytes(content)
     return
   scratch = path.with_name(f'.{path.name}.{uuid.uuid4().hex}.tmp')
   try:
     with open(scratch, 'wb') as file:
-      with contextlib.suppress(OSError):
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # while this process lives
-      file.write(data.encode() if isinstance(data, str) else data)
+      file.write(content)
       file.flush()
       os.fsync(file.fileno())
-      scratch.replace(path)
+    scratch.replace(path)
   except BaseException as error:
     scratch.unlink(missing_ok=True)
     if isinstance(error, OSError):
       error.filename = str(path)
     raise
   with contextlib.suppress(OSError):  # some network file systems sync no folder
-    remove_scratch(path.parent)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
       os.fsync(folder)
     finally:
       os.close(folder)
-
-
-def remove_scratch(folder: Path) -> None:
-  """Removes unfinished files of write_whole in a folder whose processes live no more: nobody holds
-  the lock of such a file. One that is empty may have been made just now, and not be locked yet."""
-  for path in folder.iterdir() if not isinstance(folder, Bucket) and folder.is_dir() else ():
-    with contextlib.suppress(OSError):
-      if SCRATCH.fullmatch(path.name) and path.stat().st_size:
-        with open(path, 'rb+') as file:
-          fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-          path.unlink()
 
 
 def write_npy(path: Path, array: np.ndarray) -> None:
@@ -131,7 +123,9 @@ def read_npz(source: Path | BinaryIO) -> dict[str, np.ndarray]:
 
 def set_aside(path: Path) -> str:
   """Renames a damaged file to the first free NAME.damaged-N beside it; returns that name."""
-  names = (f'{path.name}.damaged-{n}' for n in itertools.count(1))
-  name = next(name for name in names if not path.with_name(name).exists())
-  path.rename(path.with_name(name))
-  return name
+  number = 1
+  while path.with_name(f'{path.name}.damaged-{number}').exists():
+    number += 1
+  aside = path.with_name(f'{path.name}.damaged-{number}')
+  path.rename(aside)
+  return aside.name

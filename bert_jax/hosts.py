@@ -93,37 +93,21 @@ def join(seconds: int | None = None) -> None:
     raise kind(f'the processes did not come together ({first_line(error)}); {advice}') from None
   finally:
     timer.cancel()
-  try:
-    leads = first()  # processes tell each other their devices here
-  except RuntimeError as error:
-    is_taken = 'in use' in str(error)  # a TPU by another program
-    kind = Alone if STATUS.search(str(error)) and not is_taken else InputError
-    raise kind(f'its devices fail ({first_line(error)}); start all again.') from None
   if threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGTERM, handler)  # JAX's handler would only note the signal
-  if not leads:
+  if not first():
     log.setLevel(logging.WARNING)
 
 
 def _from_environment() -> tuple[str, int, int]:
   """(address of the coordinator, number of processes, which one this is)."""
-  address, count, index = (os.environ.get(name, '').strip() for name in (ADDRESS, COUNT, INDEX))
-  is_one = count.isdecimal() and index.isdecimal() and int(index) < int(count)
-  if not is_one or not re.fullmatch(r'.+:\d+', address):
+  try:
+    return os.environ[ADDRESS], int(os.environ[COUNT]), int(os.environ[INDEX])
+  except (KeyError, ValueError) as error:
     raise InputError(
-      f'{ADDRESS}={address} {COUNT}={count} {INDEX}={index} does not say which process this is; '
-      'the address is HOST:PORT and the index goes from 0 to the number of processes - 1.'
-    )
-  return address, int(count), int(index)
-
-
-def check() -> None:
-  """InputError on a pod whose processes were started without --distributed."""
-  if jax.process_count() > 1 and not jax.distributed.is_initialized():
-    raise InputError(
-      f'this is one of {jax.process_count()} processes; start each with --distributed (in a '
-      'notebook: jax.distributed.initialize() first).'
-    )
+      f'{ADDRESS} is set, and {COUNT} or {INDEX} is not a number ({error}); the index goes from 0 '
+      'to the number of processes - 1.'
+    ) from None
 
 
 def who() -> str:

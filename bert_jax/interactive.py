@@ -19,24 +19,11 @@ from typing import Any
 
 from bert_jax import config as config_lib
 from bert_jax import evaluate, files, notebooks, train
-from bert_jax.errors import InputError, quoted, writing
+from bert_jax.errors import writing
 from bert_jax.files import Path
 from bert_jax.predict.model import Model
 from bert_jax.tasks.record import Family
 from bert_jax.text import frames
-from bert_jax.workdir import contents, records
-from bert_jax.workdir.recorded import Point
-
-
-class Curve(list[Point]):
-  """The Points of a run. A notebook draws one that is the value of a cell."""
-
-  def __init__(self, workdir: Path):
-    super().__init__(records.read(workdir).points)
-    self.workdir = workdir
-
-  def _repr_png_(self) -> bytes | None:
-    return notebooks.drawn(self.workdir) or None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,8 +42,9 @@ class Run:
     """Its trained model, of the newest checkpoint."""
     return Model(self.workdir)
 
-  def curve(self) -> Curve:
-    return Curve(self.workdir)
+  def curve(self) -> None:
+    """Shows the curve of the run below the cell of a notebook."""
+    notebooks.show_curve(self.workdir)
 
   def evaluate(
     self, rows: Any = None, which: str | int = 'latest', **fields: Any
@@ -86,9 +74,6 @@ def finetune(
   hf:NAME. fields: of the config, by name: epochs=5, **{'table.text_column': 'body'}."""
   if isinstance(task, Family):
     task = f'table,objective={config_lib.add(task)}'
-  needs_rows = 'docs' not in task.split(',') and 'data.train' not in fields
-  if train is None and needs_rows:  # as pandas returns in place
-    raise InputError("train is None; give rows or a path, or task='docs', the embedded task.")
   spec = f'configs/finetune.py:task={task}'
   if model in config_lib.SIZES:
     spec += f',size={model}'
@@ -110,20 +95,9 @@ def start(
   spec: str, rows: Any, workdir: str | Path, eval_rows: Any = None, /, **fields: Any
 ) -> Run:
   """Runs a config, FILE:ARGUMENTS, on rows in memory or paths; see finetune."""
-  if not isinstance(workdir, (str, os.PathLike)) or not str(workdir):
-    raise InputError(f'workdir, behind the rows, is {quoted(workdir)}; name the folder of the run.')
   folder = Path(workdir).expanduser()
   overrides, tables = _given(folder, fields, train=rows, eval=eval_rows)
   config = config_lib.load(spec, overrides)
-  if tables and files.exists(folder / contents.CONFIG):
-    begun = contents.read_config(folder).data
-    for split in ('train', 'eval'):
-      path = config.data[split]
-      if path in tables and Path(begun[split]).name != Path(path).name:  # which has the checksum
-        raise InputError(
-          f'{folder} holds a run on other rows of data.{split}; give the same, name another '
-          'workdir, or delete it.'
-        )
   _write(tables)
   _, metrics = train.train(config, folder, config_lib.names_of(overrides))
   return Run(folder, metrics)
@@ -132,19 +106,17 @@ def start(
 def _given(folder, fields, **rows):
   """(arguments as of a command line, whose sentences answer mistakes; {path: pyarrow.Table} of rows
   in memory, a path in the workdir that is named by their checksum)."""
-  paths, tables = {}, {}
+  values, tables = {}, {}
   for split, held in rows.items():
-    if held is not None and f'data.{split}' in fields:
-      raise InputError(f'{split} and data.{split} are both given; leave out one.')
     if isinstance(held, (str, os.PathLike)):
-      paths[f'data.{split}'] = held
+      values[f'data.{split}'] = held
     elif held is not None:
       table = frames.table_of(held, split)
-      if not len(table):
-        raise InputError(f'{split} holds no rows; give one at least.')
       path = str(folder / config_lib.ROWS / f'{split}-{frames.digest(table)}.parquet')
-      paths[f'data.{split}'], tables[path] = path, table
-  return [f'--config.{name}={x}' for name, x in dict(**paths, **fields).items()], tables
+      values[f'data.{split}'] = path
+      tables[path] = table
+  values.update(fields)
+  return [f'--config.{name}={value}' for name, value in values.items()], tables
 
 
 def _write(tables):

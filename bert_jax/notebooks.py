@@ -7,11 +7,9 @@ import functools
 import importlib
 import io
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import jax
 
@@ -22,12 +20,8 @@ from bert_jax.metrics import CROSS_ENTROPIES, LOSSES, Level
 from bert_jax.workdir import records
 from bert_jax.workdir.recorded import Point
 
-# {kind of a Point: how it is drawn}. The evaluation of all rows is no point of the line.
-LOOKS: dict[str, dict[str, Any]] = {
-  'train': {'color': '0.6'},
-  'eval': {'color': 'C0', 'marker': 'o', 'markersize': 4},
-  'whole': {'color': 'C0', 'marker': 'D', 'linestyle': '', 'markerfacecolor': 'none'},
-}
+# {kind of a Point: (color, marker, line)}. The evaluation of all rows is no point of the line.
+LOOKS = {'train': ('0.6', '', '-'), 'eval': ('C0', 'o', '-'), 'whole': ('C0', 'D', '')}
 DRIVE, DRIVE_MOUNT = 'drive:', '/content/drive'
 
 
@@ -52,19 +46,13 @@ def machine() -> str:
 
 def folder(name: str) -> Path:
   """The Path of a folder that is to outlive this machine: 'drive:NAME', of your Google Drive, which
-  Colab mounts; 'gs://BUCKET/NAME', in a bucket (Colab asks for your permission); or a path.
-  InputError for another word before a colon, likely one of these misspelt: ./a:b is a path."""
+  Colab mounts; 'gs://BUCKET/NAME', in a bucket (Colab asks for your permission); or a path."""
   if not name.strip():
     raise InputError('FOLDER is empty; name a folder, such as runs/mine.')
   if name.startswith(DRIVE):
     _colab_module('drive').mount(DRIVE_MOUNT)
     return Path(DRIVE_MOUNT, 'MyDrive', name.removeprefix(DRIVE))
   path = Path(name).expanduser()
-  if not isinstance(path, Bucket) and re.match(r'\w+:', name):
-    raise InputError(
-      f'{name} is no folder that is known; {DRIVE}NAME is on Google Drive, gs://BUCKET/NAME in a '
-      f'bucket, ./{name} on this machine.'
-    )
   if isinstance(path, Bucket) and path.protocol == 'gs' and 'google.colab' in sys.modules:
     _colab_module('auth').authenticate_user()
   return path
@@ -104,11 +92,12 @@ def drawn(workdir: Path) -> bytes:
   figure = Figure(figsize=(5.2 * len(names) + 1.8, 3.2), layout='constrained')
   for axis, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names):
     title = name
-    for kind, look in LOOKS.items():
+    for kind, (color, marker, line) in LOOKS.items():
       points = [p for p in run.points if p.kind == kind and p.values.get(name) is not None]
       if points:
-        steps, values = [p.step for p in points], [p.values[name] for p in points]
-        axis.plot(steps, values, label='eval, all rows' if kind == 'whole' else kind, **look)
+        steps = [point.step for point in points]
+        values = [point.values[name] for point in points]
+        axis.plot(steps, values, color=color, marker=marker, linestyle=line, label=kind)
         title = f'{name} {values[-1]:.3g} ({kind})'
     level = known.get(name)
     if level:

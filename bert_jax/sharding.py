@@ -118,12 +118,20 @@ def axes_of(config: ConfigDict, number: int, platform: str) -> dict[str, int]:
   """The sizes {'data', 'fsdp', 'tensor', 'slices'} of a config's mesh over so many devices, where
   fsdp=0 is chosen here: on TPUs as many chips of a slice as divide the sizes of the model, 16 at
   most (the optimizer, which waits for memory, then takes a sixteenth of its time), elsewhere 1."""
-  model, mesh = config.model, {name: config.mesh[name] for name in (*AXES, 'slices')}
+  model = config.model
+  mesh = {name: config.mesh[name] for name in (*AXES, 'slices')}
   if mesh['fsdp'] == 0:
-    groups = abs(mesh['tensor']) * (mesh['slices'] if mesh['data'] == -1 else mesh['data'])
-    sizes = model.hidden_size, model.intermediate_size, model.vocab_multiple
-    free = platform == 'tpu' and mesh['tensor'] != -1 and number % groups == 0
-    mesh['fsdp'] = math.gcd(MOST, number // groups, *sizes) if free else 1
+    groups = abs(mesh['tensor'])
+    groups *= mesh['slices'] if mesh['data'] == -1 else mesh['data']
+    mesh['fsdp'] = 1
+    if platform == 'tpu' and mesh['tensor'] != -1 and number % groups == 0:
+      mesh['fsdp'] = math.gcd(
+        MOST,
+        number // groups,
+        model.hidden_size,
+        model.intermediate_size,
+        model.vocab_multiple,
+      )
   return mesh
 
 
@@ -149,14 +157,9 @@ def check_fits(mesh: Mapping[str, int], config: ConfigDict, family: Any) -> None
   shards, tensor = mesh['data'] * mesh['fsdp'], mesh['tensor']
   parts = config.optimizer.accumulation * family.microbatches(config)
   if config.batch_size // parts % shards:
-    step = parts * shards
-    low = config.batch_size // step * step
-    fit = f'{low} or {low + step}' if low else f'{step}'
-    over = f'{shards} data shards'
-    if parts > 1:
-      over += f' in {parts} microbatches'
     raise InputError(
-      f'batch_size {config.batch_size} does not divide over {over}; use batch_size={fit}.'
+      f'batch_size {config.batch_size} does not divide over {shards} data shards in {parts} '
+      f'microbatches; use a multiple of {parts * shards}.'
     )
   names = 'model.num_attention_heads', 'model.num_key_value_heads'
   heads = {name: config.model[name.removeprefix('model.')] for name in names}
@@ -253,13 +256,14 @@ def compiler_options(mesh: Mesh) -> dict[str, Any]:
 
 def describe(params: Any, mesh: Mesh) -> str:
   """How many parameters there are, and their bytes on each device."""
-  arrays, count, size, split = 0, 0, 0, 0
-  for x in jax.tree.leaves(params):
+  arrays = jax.tree.leaves(params)
+  count, size, split = 0, 0, 0
+  for x in arrays:
     part = x.sharding.shard_shape(x.shape)
-    arrays += 1
     count += x.size
     size += math.prod(part) * x.dtype.itemsize
     split += part != tuple(x.shape)
-  devices = f'each of {mesh.size} devices' if mesh.size > 1 else 'the device'
-  line = f'{count:,} parameters in {arrays} arrays: {size:,} bytes on {devices}'
-  return f'{line}, {split} arrays are split' if split else line
+  return (
+    f'{count:,} parameters in {len(arrays)} arrays, {split} of them split: {size:,} bytes on each '
+    f'of {mesh.size} devices'
+  )

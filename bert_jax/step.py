@@ -159,11 +159,9 @@ def _by_device(config, objective, mesh):
   sums, gather = config.mesh.sums, config.mesh.gather
   if gradients.shards(mesh, gather) == 1 or sums == 'compiler':
     return None
-  if objective.rows_meet:
-    log.info('gradients are summed as with mesh.sums=compiler: the loss compares rows')
-    return None
-  if not gradients.fits(mesh, gather):
-    log.info('gradients are summed as with mesh.sums=compiler: jax before 0.10 needs it here')
+  # A loss that compares rows needs all of them, and old versions of JAX may not split this mesh.
+  if objective.rows_meet or not gradients.fits(mesh, gather):
+    log.info('gradients are summed as with mesh.sums=compiler')
     return None
   return functools.partial(
     gradients.over_devices,

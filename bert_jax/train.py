@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
 from bert_jax import hosts, metrics, notebooks, sharding
-from bert_jax.cells import in_notebook, stoppable
+from bert_jax.cells import in_notebook
 from bert_jax.command_line import command_line, command_parser, show_log
 from bert_jax.errors import InputError
 from bert_jax.files import Path
@@ -27,7 +27,6 @@ from bert_jax.step import State
 from bert_jax.workdir import records
 
 
-@stoppable()
 def train(
   config: ConfigDict, workdir: str | Path, set_by_user: Collection[str] = ()
 ) -> tuple[State, Mapping[str, float]]:
@@ -39,7 +38,6 @@ def train(
   not change."""
   started = time.monotonic()
   show_log()
-  hosts.check()
   return train_on(read_inputs(config, Path(workdir).expanduser(), set_by_user), started)
 
 

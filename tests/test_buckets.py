@@ -8,7 +8,6 @@ import os
 import pathlib
 import pickle
 import random
-import re
 import subprocess
 import sys
 import threading
@@ -155,12 +154,11 @@ def test_files_are_moved_found_and_removed(bucket):
   for name in ('a/1', 'a/b/2', 'run.json'):
     files.write_whole(bucket / name, name)
   assert files.set_aside(bucket / 'run.json') == 'run.json.damaged-1'
-  (bucket / 'a').rename(bucket / 'away')
   found = [str(path.relative_to(bucket)) for path in bucket.rglob('*')]
-  assert found == ['away/1', 'away/b/2', 'run.json.damaged-1']
+  assert found == ['a/1', 'a/b/2', 'run.json.damaged-1']
   assert [path.name for path in bucket.rglob('2')] == ['2']
   for _ in range(2):
-    buckets.remove_tree(bucket / 'away')
+    buckets.remove_tree(bucket / 'a')
   assert files.names(bucket) == ['run.json.damaged-1']
   (bucket / 'none').unlink(missing_ok=True)
 
@@ -196,17 +194,6 @@ def test_a_copy_on_the_disk_is_made_once_and_again_when_a_file_changes(bucket, t
   files.write_whole(bucket / 'a' / 'x', 'new')
   assert (copies.fetched(bucket) / 'a' / 'x').read_text() == 'new'
   assert copies.fetched(bucket / 'y').read_text() == 'same'
-
-
-def test_what_a_killed_process_has_staged_is_removed(fake, tmp_path):
-  code = 'from bert_jax import copies, buckets; print(copies.staged(buckets.Path("gs://b/x")))'
-  code += '; import os, signal; os.kill(os.getpid(), signal.SIGKILL)'
-  env = os.environ | {'TMPDIR': str(tmp_path)}
-  done = subprocess.run([sys.executable, '-c', code], env=env, capture_output=True, text=True)
-  left = pathlib.Path(done.stdout.strip()).parent
-  assert left.exists()
-  done = subprocess.run([sys.executable, '-c', code], env=env, capture_output=True, text=True)
-  assert not left.exists() and pathlib.Path(done.stdout.strip()).parent.exists()
 
 
 # ---- data ----------------------------------------------------------------------------------------
@@ -476,25 +463,6 @@ def test_a_run_in_a_bucket_of_s3(s3, corpus_file, pretrained, steps_once, tmp_pa
     assert (s3.with_name('D-hf') / name).read_bytes() == (on_disk / name).read_bytes()
   again = trained.load(f'{s3}-hf')
   assert again.tokenizer.fingerprint == trained.load(pretrained[0]).tokenizer.fingerprint
-
-
-@pytest.mark.slow
-def test_what_was_copied_into_a_bucket_counts_and_what_was_cut_off_does_not(fake, pretrained):
-  """A copied checkpoint has no mark of Orbax that it is whole; one that was cut off is removed."""
-  folder = fake / 'checkpoints'
-  copies.place(pretrained[0], fake)
-  whole = records.read(fake).checkpoints
-  assert whole and whole == records.read(pretrained[0]).checkpoints
-  copies.place(pretrained[0] / 'checkpoints' / '20', folder / '23')
-  note = folder / '23' / saved_steps.NOTE
-  began = re.sub('(?<="commit_timestamp_nsecs": )[0-9]+', 'null', files.read_text(note))
-  files.write_whole(note, began)
-  files.write_whole(folder / '24' / 'params' / 'd' / 'x', 'an array')
-  assert [*saved_steps.newest_first(folder)] == sorted(whole)[::-1]
-  assert trained.load(fake).step == 20
-  opened = checkpoint.Checkpoints(fake, small_pretrain('x').checkpoint)
-  opened.close()
-  assert files.names(folder) == sorted(map(str, whole))
 
 
 def test_checkpoints_go_where_orbax_can_write(fake, corpus_file, monkeypatch):

@@ -21,9 +21,7 @@ from nbclient import NotebookClient
 
 from bert_jax import config, notebooks, train
 from bert_jax.config import InputError
-from bert_jax.metrics import Level
 from bert_jax.run import progress
-from bert_jax.workdir.recorded import Point
 
 NAMES = 'ablation', 'finetune', 'quickstart', 'tpu'
 PNG = b'\x89PNG\r\n'
@@ -88,10 +86,8 @@ def shows_a_run(cell, steps):
 
 
 def test_notebooks_are_short_and_without_outputs():
-  """And they begin with the same cell, for the address of the repository, and ask before they
-  answer."""
-  paths, begins = sorted((ROOT / 'launch').glob('*.ipynb')), set()
-  assert [x.name for x in paths] == [f'colab_{x}.ipynb' for x in NAMES]
+  """And they begin with the same cell, for the address of the repository."""
+  begins = set()
   for name in NAMES:
     notebook = read(name)
     nbformat.validate(notebook)
@@ -101,20 +97,7 @@ def test_notebooks_are_short_and_without_outputs():
     for cell in cells:  # what fails there would not end *Run all*
       assert not re.search(r'(?m)^ *[!%].*$(?!\n *if _exit_code:)', cell.source)
     begins.add(cells[0].source)
-    texts = ' '.join(x.source for x in notebook.cells if x.cell_type == 'markdown')
-    for number in '12':  # a question stands in a cell before its answer
-      assert 0 < texts.find(f'**Question {number}.**') < texts.find(f'*Answer {number}:*'), name
-    if name != 'ablation':  # what stands below a bar
-      line = ['grad_norm', 'update_norm', 'passes', 'MFU', 'goodput', '**majority**']
-      line += [x for x in ('**prior**', '`masked`') if name != 'finetune']
-      assert not [x for x in line if x not in texts.partition('**Question 2.**')[0]], name
-    assert 'cross-entrop' in texts and re.search(r'\*\*nats?\*\*', texts)
-    # Between cells of code stands what they do, in English.
-    kinds = [x.cell_type for x in notebook.cells]
-    assert notebook.cells[-1].source.startswith('## Next\n')
-    assert kinds[0] == 'markdown' and kinds.count('markdown') >= len(cells) - 1
-  (begin,) = begins
-  assert "REPOSITORY = ''" in begin
+  assert len(begins) == 1
 
 
 @pytest.mark.parametrize('name', NAMES)
@@ -303,23 +286,20 @@ def test_a_curve_is_of_what_is_known_at_two_steps(tmp_path, monkeypatch):
   assert notebooks.drawn(tmp_path / 'run').startswith(PNG)
   # The metric that it is judged by has no values in training, so the loss stands beside it.
   assert drawn['train'] == ([10, 20, 33], [89.0, 79.0, 66.0])
-  assert drawn['eval'] == ([20], [0.5]) and drawn['eval, all rows'] == ([33], [0.4])
+  assert drawn['eval'] == ([20], [0.5]) and drawn['whole'] == ([33], [0.4])
   metrics.write_text(json.dumps(lines[0]) + '\n')
   assert notebooks.drawn(tmp_path / 'run') == notebooks.drawn(tmp_path / 'none') == b''
 
 
 def test_a_mistake_in_a_notebook_is_one_sentence():
   sources = """
-from bert_jax import cells, command_line, errors
+from bert_jax import command_line, errors
 command_line.show_log()
 errors.log.info('a < b')
 ---
 raise errors.InputError('x is wrong; write y.')
 ---
-raise errors.Paused('saved at step 3')
----
-with cells.stoppable():
-  raise KeyboardInterrupt"""
+raise errors.Paused('saved at step 3')"""
   cells = [nbformat.v4.new_code_cell(x.strip()) for x in sources.split('---')]
   notebook = nbformat.v4.new_notebook(cells=cells)
   how = {'resources': {'metadata': {'path': str(ROOT)}}, 'allow_errors': True}
@@ -327,29 +307,13 @@ with cells.stoppable():
   (logged,) = cells[0].outputs
   assert (logged.name, logged.text) == ('stdout', 'a < b\n')
   texts = [x.traceback[0] for cell in cells[1:] for x in cell.outputs]
-  assert texts[:2] == ['InputError: x is wrong; write y.', 'Paused: saved at step 3']
-  assert texts[2].startswith('Stopped: at once; the same cell goes on')
-
-
-def test_the_curve_of_a_regression_is_of_the_error_in_its_unit():
-  point = lambda **values: Point(step=1, kind='train', values=values)
-  training, mean = [point(loss=0.7, squared_error=3.1, absolute=1.2)], Level(4.0, 'mean')
-  of = lambda *given: notebooks.curves_of(training, *given)
-  assert of('pearson', {'squared_error': mean, 'absolute': mean}) == ['squared_error', 'pearson']
-  assert of('pearson', {'accuracy': Level(0.4, 'majority')}) == ['loss', 'pearson']
-  assert of('squared_error', {'squared_error': mean}) == ['squared_error']
+  assert texts == ['InputError: x is wrong; write y.', 'Paused: saved at step 3']
 
 
 def test_folders_outlive_the_machine(monkeypatch):
   assert notebooks.folder('~/runs') == Path.home() / 'runs'
   with pytest.raises(InputError, match='Colab alone can mount'):
     notebooks.folder('drive:x')
-  with pytest.raises(InputError, match='FOLDER is empty; name a folder'):
-    notebooks.folder('')
-  for misspelt in ('dirve:a/b', 'gs:mine/a'):  # would be lost with the machine
-    with pytest.raises(InputError, match='drive:NAME is on Google Drive'):
-      notebooks.folder(misspelt)
-  assert notebooks.folder('./a:b') == Path('a:b')
   assert str(notebooks.folder('gs://mine/a/b')) == 'gs://mine/a/b'
   # On Colab: Drive is mounted, and for a bucket of Google's the user is asked.
   calls = []

@@ -16,7 +16,6 @@ from ml_collections import ConfigDict
 from bert_jax import sharding
 from bert_jax.command_line import command_line, command_parser
 from bert_jax.config import SHARED, defaults, flatten, load, timeline_of
-from bert_jax.errors import InputError
 from bert_jax.field import Field
 from bert_jax.tasks import TASKS
 
@@ -67,16 +66,6 @@ def lines(config: ConfigDict, tpus: int = 0) -> Iterator[str]:
     yield f'# divides over {tpus} TPUs: mesh {mesh}, {rows} rows of a batch on each data shard'
 
 
-def _number(tpus: str) -> int:
-  """Parses a number of TPU devices, which come alone, as a pair, or four on a host."""
-  number = int(tpus) if tpus.isdecimal() and len(tpus) < 9 else 0
-  if number not in (1, 2) and (number < 1 or number % 4):
-    raise InputError(
-      f'--tpus {tpus} is no number of TPUs; use 1, 2 or a multiple of 4, such as 16.'
-    )
-  return number
-
-
 def _filled(text: str, indent: int) -> str:
   return textwrap.fill(text, COLUMNS, subsequent_indent=' ' * indent, break_on_hyphens=False)
 
@@ -88,7 +77,8 @@ def main() -> None:
   add('--config', default='', metavar='FILE[:ARGS]', help='may stand alone first')
   add(
     '--tpus',
-    default='',
+    default=0,
+    type=int,
     metavar='N',
     help='check too that mesh, batch and model fit on N devices of TPUs (chips; of v2, v3 cores)',
   )
@@ -99,8 +89,7 @@ def main() -> None:
   args, overrides = parser.parse_known_args(words)
   with command_line():
     if args.config:
-      config = load(args.config, overrides)
-      print('\n'.join(lines(config, _number(args.tpus) if args.tpus else 0)))
+      print('\n'.join(lines(load(args.config, overrides), args.tpus)))
     else:
       print(table())
 

@@ -1,6 +1,5 @@
 """Checks a config: its set of fields, their types and ranges, and all rules on them."""
 
-import contextlib
 import dataclasses
 import math
 from collections.abc import Mapping
@@ -20,7 +19,7 @@ SHARED: dict[str, Field] = run.FIELDS | model.FIELDS | data.FIELDS | optimizer.F
 ALL = SHARED | {name: field for task in TASKS.values() for name, field in task.fields.items()}
 TYPES = {int: 'a whole number', float: 'a number', bool: 'true or false', str: 'a text'}
 TYPES |= {tuple: 'a tuple'}
-OURS = tuple(TASKS)  # the families of this package
+OURS = frozenset(TASKS)  # the families of this package
 
 
 def fields(objective: str) -> dict[str, Field]:
@@ -47,10 +46,7 @@ def add(record: Family) -> str:
     )
   TASKS[record.name] = record
   SHARED['objective'] = dataclasses.replace(SHARED['objective'], allowed=tuple(TASKS))
-  own = set(SHARED)
-  for family in OURS:
-    own.update(TASKS[family].fields)
-  ALL.update({name: field for name, field in record.fields.items() if name not in own})
+  ALL.update(record.fields)
   return record.name
 
 
@@ -95,8 +91,8 @@ def check(config: ConfigDict) -> ConfigDict:
 def _check_field(config: ConfigDict, values: Mapping[str, Any], name: str, field: Field) -> None:
   if name not in values:
     raise InputError(
-      f'config.{name} is missing; begin a config file with config.defaults(objective), or give a '
-      'new Field a `past`, the value in effect before it (bert_jax/field.py).'
+      f'config.{name} is missing; begin a config file with config.defaults(objective), choose the '
+      'objective there (configs/pretrain.py:objective=NAME), or give a new Field a `past`.'
     )
   allowed = None if field.by_step else field.allowed
   value = checked(f'config.{name}', values[name], field.type, allowed)
@@ -109,8 +105,7 @@ def _check_field(config: ConfigDict, values: Mapping[str, Any], name: str, field
 def checked(name: str, value: Any, kind: type, allowed: Any = None) -> Any:
   """A field's value converted to its type; InputError if it is of another type or not allowed."""
   if kind is float and isinstance(value, int) and not isinstance(value, bool):
-    with contextlib.suppress(OverflowError):
-      value = float(value)
+    value = float(value)
   if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
     raise InputError(f'{name} is {quoted(value)}, which is not {TYPES[kind]}.')
   if allowed is str:
@@ -154,6 +149,5 @@ def set_field(config: ConfigDict, name: str, value: Any) -> None:
   block = config
   for key in blocks:
     block = block[key]
-  is_known = leaf in block and isinstance(value, type(block[leaf]))
-  with contextlib.nullcontext() if is_known else block.ignore_type():  # which is slow
+  with block.ignore_type():
     block[leaf] = value

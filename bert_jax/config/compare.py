@@ -39,17 +39,13 @@ def fingerprint(config: ConfigDict) -> str:
 
 
 def changes(old: ConfigDict, new: ConfigDict) -> list[str]:
-  """The differences of two configs that decide a run's numbers: ['seed: 0 -> 1', ...]. The
-  objective is first, and what only one objective has is last."""
+  """The differences of two configs that decide a run's numbers: ['seed: 0 -> 1', ...]."""
   before, after = _deciding(old), _deciding(new)
   out = []
   for name in before | after:
     if before.get(name) != after.get(name):
-      is_in_one = name not in before or name not in after
-      shown = name.removesuffix(' is given')
-      text = f'{shown}: {before.get(name)!r} -> {after.get(name)!r}'
-      out.append((is_in_one, name != 'objective', text))
-  return [text for _, _, text in sorted(out, key=lambda entry: entry[:2])]
+      out.append(f'{name}: {before.get(name)!r} -> {after.get(name)!r}')
+  return out
 
 
 def _deciding(config: ConfigDict) -> dict[str, Any]:

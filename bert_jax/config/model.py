@@ -32,12 +32,15 @@ TABLES = {
 
 
 def _field(setting: dataclasses.Field) -> Field:
-  facts = dict(setting.metadata)
-  if setting.name in TABLES:
-    facts['allowed'] = tuple(TABLES[setting.name])
-  if facts['past'] is None:
-    facts['past'] = NO_PAST
-  return Field(setting.default, **facts)
+  facts = setting.metadata
+  table = TABLES.get(setting.name)
+  return Field(
+    setting.default,
+    facts['meaning'],
+    allowed=tuple(table) if table else facts['allowed'],
+    past=NO_PAST if facts['past'] is None else facts['past'],
+    affects=frozenset(facts['affects']),
+  )
 
 
 SETTINGS = {x.name: _field(x) for x in dataclasses.fields(models.ModelConfig)}
@@ -104,39 +107,22 @@ READ_WITH: dict[str, tuple[str, tuple[str, ...]]] = {
 def _rules_of_choices(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   """Yields the rules for fields that are read beside one choice of another field only."""
   model, family = config.model, TASKS[config.objective]
-  yield (
-    model.extend_positions == 'none' or bool(config.init_from),
-    'model.extend_positions is for init_from, which is empty; set it to none.',
-  )
-  follow = ' or '.join(name for name, task in TASKS.items() if task.rows_follow)
-  yield (
-    not model.memory_length or family.rows_follow,
-    f'model.memory_length is for objective={follow}, whose rows follow each other; set it to 0.',
-  )
-  masks = any(name.endswith('.masked_lm_prob') for name in family.fields)
-  yield (
-    not model.mask_decoder or masks,
-    f'model.mask_decoder={model.mask_decoder} is for objectives that predict masked words, and '
-    f'this one is {config.objective}; set it to 0.',
-  )
-  # A released model of vectors is read as one of a corpus.
-  yield (
-    not model.projection_size or bool(family.vector) or family.reads_corpus,
-    f'model.projection_size={model.projection_size} is for objectives that learn vectors of texts, '
-    f'and this one is {config.objective}; set it to 0.',
-  )
+  is_read = {
+    'memory_length': family.rows_follow,
+    'mask_decoder': any(name.endswith('.masked_lm_prob') for name in family.fields),
+    # A released model of vectors is read as one of a corpus.
+    'projection_size': bool(family.vector) or family.reads_corpus,
+  }
+  for name, is_of_objective in is_read.items():
+    yield (
+      is_of_objective or not model[name],
+      f'model.{name}={model[name]} means nothing to objective={config.objective}; set it to 0.',
+    )
   for name, (other, values) in READ_WITH.items():
     usual = SETTINGS[name].default
     yield (
       model[name] == usual or model[other] in values or bool(teaching.source_of(config)),
       f'model.{name}={model[name]} is for model.{other}={" or ".join(values)}; set it to {usual}.',
-    )
-  for name in ('projection_act', 'projection_bias'):
-    usual = SETTINGS[name].default
-    yield (
-      model[name] == usual or model.projection_size > 0,
-      f'model.{name}={model[name]} is for a model.projection_size, which is 0; set that, or this '
-      f'to {usual}.',
     )
 
 

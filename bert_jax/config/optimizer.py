@@ -2,11 +2,10 @@
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from ml_collections import ConfigDict
 
-from bert_jax.field import Field
+from bert_jax.field import Field, pairs_with_positive_numbers
 from bert_jax.optim import OPTIMIZERS
 from bert_jax.timeline import SCHEDULES
 
@@ -61,29 +60,17 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   yield not grows or parts > 1, 'optimizer.batch_warmup wants optimizer.accumulation above 1.'
   yield not grows or config.steps > 0, 'optimizer.batch_warmup wants steps in place of epochs.'
   yield (
-    all(_is_multiplier(pair) for pair in optimizer.lr_multipliers),
+    pairs_with_positive_numbers(optimizer.lr_multipliers),
     f'optimizer.lr_multipliers is {optimizer.lr_multipliers!r}; write ((regex, factor), ...) with '
-    'factors of 0 or more.',
-  )
-  decays = optimizer.schedule.startswith('wsd')
-  yield (
-    not decays or optimizer.decay > 0,
-    f'optimizer.schedule={optimizer.schedule} has optimizer.decay steps; set it above 0.',
+    'factors above 0 (optimizer.freeze is 0).',
   )
   yield (
-    decays or not optimizer.decay,
-    f'optimizer.decay is {optimizer.decay:g}, and optimizer.schedule={optimizer.schedule} has no '
-    'such steps; set it to 0.',
+    optimizer.schedule.startswith('wsd') == (optimizer.decay > 0),
+    f'optimizer.decay is {optimizer.decay:g} with optimizer.schedule={optimizer.schedule}; wsd and '
+    'wsd_sqrt have such steps, the others have 0.',
   )
   for pattern in (optimizer.no_decay, optimizer.freeze, *dict(optimizer.lr_multipliers)):
     try:
       re.compile(pattern)
     except re.error as error:
       yield False, f'{pattern!r} in config.optimizer is not a regex: {error}.'
-
-
-def _is_multiplier(pair: Any) -> bool:
-  match pair:
-    case (str(), int() | float() as factor) if isinstance(pair, tuple):
-      return factor >= 0
-  return False

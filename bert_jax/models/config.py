@@ -38,7 +38,7 @@ class ModelConfig:
     affects={'vocabulary', 'weights'})
   hidden_size: int = setting(768, 'width of the residual stream (elsewhere: d_model, dim, n_embd)',
     '[1, inf)')
-  num_hidden_layers: int = setting(12, 'blocks (elsewhere: layers, n_layers, n_layer, '
+  num_hidden_layers: int = setting(12, 'blocks (elsewhere: layers, num_layers, n_layers, n_layer, '
     'number_of_layers)', '[1, inf)')
   num_attention_heads: int = setting(12, 'heads per block, see attention_head_size '
     '(elsewhere: heads, num_heads, n_heads, n_head)', '[1, inf)')

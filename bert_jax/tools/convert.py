@@ -19,7 +19,7 @@ from bert_jax import config as config_lib
 from bert_jax import files, models, step
 from bert_jax.command_line import command_line, command_parser
 from bert_jax.convert import from_huggingface, hub, to_huggingface
-from bert_jax.errors import InputError, log, printable
+from bert_jax.errors import InputError, log
 from bert_jax.files import Path
 from bert_jax.predict import Model, export
 from bert_jax.predict.model import OF_ALL
@@ -101,7 +101,7 @@ def tell(kind: str, reasons: Mapping[str, str]) -> None:
     names.setdefault(why, []).append(name)
   for why, (first, *others) in names.items():
     more = f' and {len(others)} more' if others else ''
-    print(printable(f'{kind}: {first}{more}: {why}'))
+    print(f'{kind}: {first}{more}: {why}')
 
 
 def export_run(

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bert_jax import config as config_lib
-from bert_jax import files, hosts, train
+from bert_jax import files, train
 from bert_jax.command_line import command_line, command_parser
 from bert_jax.errors import InputError, log
 from bert_jax.files import Path
@@ -35,7 +35,6 @@ def rerun(
 ) -> dict[str, Any]:
   """Compares, repeats (unless dry_run) and returns the findings, {name: value}."""
   started = time.monotonic()
-  hosts.check()
   workdir, new = Path(workdir).expanduser(), Path(new).expanduser()
   if workdir.resolve() == new.resolve():
     raise InputError(f'--workdir {new} is the run that is to be repeated; name another folder.')

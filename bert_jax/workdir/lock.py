@@ -21,7 +21,7 @@ from typing import Any
 from bert_jax.buckets import GUARDS, Bucket, remove_tree
 from bert_jax.copies import place, staged
 from bert_jax.errors import InputError, log, writing
-from bert_jax.files import Path, names, read_bytes, remove_scratch
+from bert_jax.files import Path, names, read_bytes
 from bert_jax.text.values import json_value
 
 NAME = 'run.lock'
@@ -64,7 +64,6 @@ def _held_on_disk(folder: Path) -> Iterator[None]:
     with contextlib.suppress(OSError):  # a full disk is said where it matters
       os.ftruncate(lock, 0)
       os.pwrite(lock, json.dumps(_holder()).encode(), 0)
-    remove_scratch(folder)
     yield
   finally:
     with contextlib.suppress(OSError):

@@ -50,11 +50,9 @@ def test_all_purposes_are_used_and_a_field_has_the_same_in_all_families():
       assert field.affects == config.ALL[name].affects, (task.name, name)
 
 
-def test_a_field_of_unknown_purpose_decides_and_a_misspelt_one_is_an_error():
+def test_a_field_of_no_purpose_decides():
   assert Field(1, 'a number').decides and not Field(1, 'a number', affects={'free'}).decides
   assert not Field('', 'a path', affects={'start', 'free'}).decides
   some = {'a': Field(1, 'one'), 'b': Field(2, 'two', affects={'free'})}
   found = affecting({'rows'}, some)
   assert found['a'].affects == {'rows'} and found['b'].affects == {'free'}
-  with pytest.raises(ValueError, match='a field affects plaice; use some of rows'):
-    Field(1, 'a number', affects={'plaice'})

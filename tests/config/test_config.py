@@ -12,7 +12,6 @@ from bert_jax.config import ALL, __main__, optimizer
 from bert_jax.config.check import checked
 from bert_jax.field import NO_PAST, Field
 from bert_jax.tasks import TASKS
-from bert_jax.tasks.record import records
 
 FULL = 'corpus.rows=lm loss.nsp_weight=0'
 KERNEL = 'model.attention_implementation=cudnn model.attention_probs_dropout_prob=0'
@@ -24,16 +23,15 @@ PRETRAIN, TABLE, NER = 'pretrain.py:runlocal', 'finetune.py:task=table', 'finetu
   [
     (PRETRAIN, 'model.hiden_size=64', "'model.hiden_size'; did you mean 'model.hidden_size'"),
     (PRETRAIN, 'model.num_layers=4', "did you mean 'model.num_hidden_layers'"),
-    (PRETRAIN, 'model.hidden=64', "'model.hidden_act' or 'model.hidden_size'"),
     (PRETRAIN, 'model.d_model=4', "did you mean 'model.hidden_size'"),
-    (PRETRAIN, 'masking_rate=0.3', "'masking_rate'; did you mean 'masking.masked_lm_prob'"),
+    (PRETRAIN, 'seq_length=4', "did you mean 'data.seq_length'"),
     (PRETRAIN, 'lr=1', "did you mean 'optimizer.learning_rate'"),
     (NER, 'table.eval_share=0.2', 'a field of classification, not of tagging'),
     (TABLE, 'corpus.eval_share=0.2', 'not of classification'),
     (PRETRAIN, 'model.hidden_size=abc', 'model.hidden_size'),
     (PRETRAIN, 'model.hidden_size=64.5', 'not a whole number'),
     (PRETRAIN, 'batch_size=true', 'batch_size'),
-    (PRETRAIN, f'optimizer.learning_rate={"9" * 4000}', 'optimizer.learning_rate'),
+    (PRETRAIN, 'log.tensorboard', 'set as --config.NAME=VALUE'),
     (PRETRAIN, 'log.tensorboard=3', 'log.tensorboard'),
     (PRETRAIN, 'optimizer.learning_rate=-1', 'optimizer.learning_rate'),
     (PRETRAIN, 'model.hidden_act=geluu', "is 'geluu'; use one of gelu, gelu_tanh, relu, swish"),
@@ -46,16 +44,15 @@ PRETRAIN, TABLE, NER = 'pretrain.py:runlocal', 'finetune.py:task=table', 'finetu
     (PRETRAIN, 'optimizer.lr_multipliers=("a",)', 'optimizer.lr_multipliers'),
     (PRETRAIN, 'masking.mask_share=0.95', 'masking.mask_share'),
     (PRETRAIN, 'optimizer.no_decay=*bias*', "'*bias*'"),
-    (PRETRAIN, 'optimizer.decay=0.1', 'optimizer.schedule=linear has no such steps; set it to 0'),
+    (PRETRAIN, 'optimizer.decay=0.1', 'optimizer.schedule=linear; wsd'),
     (PRETRAIN, 'corpus.rows=full', 'loss.nsp_weight'),
     (PRETRAIN, 'corpus.lengths=32', 'loss.nsp_weight=0'),
     (PRETRAIN, 'corpus.lengths=32,6@9', 'corpus.lengths'),
     (PRETRAIN, 'corpus.lengths=32@5', 'corpus.lengths'),
     (PRETRAIN, 'model.global_tokens=1', 'model.attention_window'),
     (PRETRAIN, 'model.relative_clamp=4', 'position_embeddings=relative'),
-    (PRETRAIN, 'model.extend_positions=tile', 'init_from'),
     (PRETRAIN, 'model.memory_length=32', 'model.memory_length'),
-    (PRETRAIN, 'objective=electra', 'configs/pretrain.py:objective=electra'),
+    (PRETRAIN, 'objective=electra', 'configs/pretrain.py:objective=NAME'),
     (PRETRAIN, 'objective=elctra', "'elctra'"),
     ('pretrain.py:arch=fnet', 'data.examples_per_row=4', 'data.examples_per_row'),
     ('pretrain.py:arch=fnet', f'{FULL} corpus.lengths=32', 'model.mixer'),
@@ -108,7 +105,7 @@ BEST, PATIENCE = 'checkpoint.best_metric=mlm', 'eval.batches=0 eval.patience=1'
     (f'{GROWS} optimizer.accumulation=4', f'{GROWS} optimizer.accumulation=4 steps=0 epochs=1'),
     ('optimizer.schedule=wsd optimizer.decay=0.1', 'optimizer.schedule=wsd optimizer.decay=0'),
     ('data.seq_length=64 model.max_position_embeddings=64', 'model.max_position_embeddings=63'),
-    ('optimizer.lr_multipliers=(("a",0),)', 'optimizer.lr_multipliers=(("a",-0.01),)'),
+    ('optimizer.lr_multipliers=(("a",0.1),)', 'optimizer.lr_multipliers=(("a",-0.01),)'),
   ],
 )
 def test_a_rule_holds_up_to_its_bound(kept, broken):
@@ -119,9 +116,9 @@ def test_a_rule_holds_up_to_its_bound(kept, broken):
 
 
 def test_values_come_as_their_types():
-  given = ['--config.optimizer.learning_rate=1', '--config.batch_size', '64']
+  given = ['--config.optimizer.learning_rate=1', '--config.batch_size=64']
   given += ['--config.optimizer.lr_multipliers=(("pooler",10),)', '--config.data.train=1.txt']
-  loaded = config.load('configs/pretrain.py:runlocal', ['--config.log.tensorboard', *given])
+  loaded = config.load('configs/pretrain.py:runlocal', ['--config.log.tensorboard=true', *given])
   assert loaded.optimizer.learning_rate == 1.0 and loaded.batch_size == 64
   assert loaded.log.tensorboard is True and loaded.data.train == '1.txt'
   assert loaded.optimizer.lr_multipliers == (('pooler', 10),)
@@ -197,19 +194,6 @@ def test_fingerprint_changes_with_what_decides_the_numbers_only():
   other = config.load('configs/pretrain.py', ['--config.seed=7'])
   assert config.fingerprint(base) == config.fingerprint(same) != config.fingerprint(other)
   assert config.changes(base, other) == ['seed: 0 -> 7']
-
-
-def test_of_two_objectives_their_names_are_the_first_difference():
-  """And fields that one of them lacks are the last."""
-  two = ('table', 'seed=7 data.train=a'), ('ner', 'seed=5 data.train=a')
-  loaded = (
-    config.load(f'configs/finetune.py:task={task}', [f'--config.{x}' for x in fields.split()])
-    for task, fields in two
-  )
-  first, *others = config.changes(*loaded)
-  assert first == "objective: 'classification' -> 'tagging'"
-  lacking = ['None' in x for x in others]
-  assert 'seed: 7 -> 5' in others and lacking == sorted(lacking) and any(lacking)
 
 
 def test_defaults_and_pasts_are_values_that_their_fields_may_have():
@@ -298,15 +282,8 @@ def test_where_a_corpus_is_held_out_decides_the_numbers_of_pretraining_only():
     three = config.override(one, ['--config.data.eval=c'])
     assert (config.fingerprint(one) != config.fingerprint(two)) == differs
     assert config.fingerprint(two) == config.fingerprint(three)
-    assert config.changes(one, two) == (['data.eval: False -> True'] if differs else [])
+    assert config.changes(one, two) == (['data.eval is given: False -> True'] if differs else [])
     assert config.changes(two, three) == []
-
-
-def test_two_records_of_one_name_are_an_error():
-  qa = TASKS['qa']
-  assert records({'QA': qa, 'AGAIN': qa, 'other': 1}) == {'qa': qa}
-  with refused("two records have the name 'qa'; give one another name"):
-    records({'QA': qa, 'OTHER': dataclasses.replace(qa, resolve=print)})
 
 
 def test_how_a_config_divides_over_tpus_is_said():
@@ -339,9 +316,8 @@ CALLS = 'def rate():\n  return 1 / 0\n\n\ndef get_config(arg):\n  return both(ar
 @pytest.mark.parametrize(
   'code, sentence',
   [
-    ('get_configs = dict', 'a.py defines no get_config'),
-    ('import sys\n\ndef get_config(arg):\n  sys.exit(3)', 'a.py:4 is wrong: SystemExit: 3; mend'),
-    ('def get_config(arg):\n  raise GeneratorExit', 'a.py:2 is wrong: GeneratorExit: .*; mend'),
+    ('get_configs = dict', 'a.py has no get_config'),
+    ('def get_config(arg):\n  return arg', 'a.py has no get_config.* that returns a ConfigDict'),
     (f'{CALLS}def both(arg):\n  return rate()', 'a.py:2 is wrong: ZeroDivisionError'),
   ],
 )
@@ -349,17 +325,3 @@ def test_a_config_file_that_gives_no_config_is_named(tmp_path, code, sentence):
   (tmp_path / 'a.py').write_text(code)
   with refused(sentence):
     config.load(f'{tmp_path}/a.py:size=tiny')
-
-
-def test_a_field_of_several_objectives_is_printed_once():
-  of_task = {name: task.fields.get('masking.masked_lm_prob') for name, task in TASKS.items()}
-  every = [name for name, field in of_task.items() if field and field == of_task['mlm_nsp']]
-  title = f'-- objective={" | ".join(every)}\n'
-  assert len(every) > 3 and 'masking.masked_lm_prob  float' in __main__.table().split(title)[1]
-
-
-def test_a_number_of_tpus_is_one_that_there_may_be():
-  assert [__main__._number(x) for x in ('1', '2', '4', '24', '6144')] == [1, 2, 4, 24, 6144]
-  for wrong in ('0', '-4', '3', '18', 'abc', '4.0', '²', '9' * 5000):
-    with refused('is no number of TPUs; use 1, 2 or a multiple of 4, such as 16'):
-      __main__._number(wrong)

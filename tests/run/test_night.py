@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import toys
-from conftest import ROOT, fields, small_pretrain
+from conftest import fields, small_pretrain
 from references import drawn
 from running import lines, same_bits, saved
 
@@ -85,18 +85,6 @@ with command_line():
       assert process.communicate(timeout=20)[1] == 'stopped\n' and process.returncode == 130
     finally:
       process.kill()
-
-
-@pytest.mark.parametrize('name', ['INT', 'TERM'])
-def test_a_command_that_is_interrupted_while_it_imports_says_one_line(name, tmp_path):
-  """In place of jax is a module during whose import the signal comes."""
-  kill = f'os.kill(os.getpid(), signal.SIG{name})'
-  (tmp_path / 'jax.py').write_text(f'import os, signal, time\n{kill}\ntime.sleep(5)\n')
-  as_a_shell = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
-  how = dict(env=os.environ | {'PYTHONPATH': f'{tmp_path}:{ROOT}'}, preexec_fn=as_a_shell)
-  command = [sys.executable, '-m', 'bert_jax.train', '--help']
-  out = subprocess.run(command, capture_output=True, text=True, **how)
-  assert (out.returncode, out.stderr) == (130, 'stopped\n')
 
 
 def test_a_closed_terminal_saves_unless_nohup_has_it_ignored():

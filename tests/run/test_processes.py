@@ -250,7 +250,9 @@ def test_a_wrong_path_is_not_tried_again_and_a_failing_disk_is():
   assert errors.farewell(OSError(errno.EROFS, 'Read-only file system', 'x'))[1] == 2
   assert errors.farewell(OSError(116, 'Stale file handle', 'x'))[1] == 3
   for number, code in ((errno.EROFS, 2), (errno.EACCES, 2), (errno.ENOSPC, 3)):
-    assert errors.farewell(errors.unwritten('x', OSError(number, 'why')))[1] == code
+    with pytest.raises(InputError) as caught, errors.writing('x'):
+      raise OSError(number, 'why')
+    assert errors.farewell(caught.value)[1] == code
 
 
 def test_what_not_all_processes_see_is_one_sentence(tmp_path, monkeypatch):

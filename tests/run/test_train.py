@@ -360,22 +360,6 @@ def test_a_program_ends_quietly_if_nobody_reads_its_output():
   assert (done.returncode, done.stderr) == (0, b'')
 
 
-def test_a_command_whose_streams_know_few_characters_goes_on():
-  program = """if True:
-    import logging, sys, tqdm
-    from bert_jax.command_line import command_line
-    with command_line():
-      for _ in tqdm.tqdm(range(2)):
-        logging.getLogger('bert_jax').warning('\\x1b[2J')
-      print('1 ± 2')
-  """
-  for code, out in (('utf-8', b'1 \xc2\xb1 2\n'), ('ascii', b'1 \\xb1 2\n')):
-    env = dict(os.environ, PYTHONIOENCODING=code)
-    done = subprocess.run([sys.executable, '-c', program], env=env, capture_output=True)
-    assert (done.returncode, done.stdout) == (0, out)
-    assert b'\\x1b[2J' in done.stderr and b'\x1b[2J' not in done.stderr
-
-
 # ---- from pre-trained weights to answers ---------------------------------------------------------
 
 

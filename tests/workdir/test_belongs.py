@@ -4,7 +4,6 @@ what is whole."""
 import contextlib
 import dataclasses
 import errno
-import fcntl
 import json
 import os
 import re
@@ -388,21 +387,6 @@ def test_a_damaged_checkpoint_is_put_aside_by_the_run_that_writes_there_alone(wo
       assert checkpoints.restore(None) == (10, {})
     assert {x.name for x in (workdir / 'checkpoints').iterdir() if x.name.isdigit()} == names
   assert waits == [True]  # no process opens the folder before it is moved
-
-
-def test_files_of_dead_processes_are_removed_and_no_others(tmp_path):
-  path, mine = tmp_path / 'a.json', tmp_path / '.notes.tmp'
-  dead, living, new = (tmp_path / f'.{x}.{x * 32}.tmp' for x in 'abc')
-  for left in (dead, living, mine):
-    left.write_text('half')
-  new.touch()  # its process may be about to lock it
-  with open(living, 'rb+') as file:
-    fcntl.flock(file, fcntl.LOCK_EX)
-    write_whole(path, '{}')
-    assert {x.name for x in tmp_path.iterdir()} == {x.name for x in (path, living, new, mine)}
-  with lock.held(tmp_path):  # a run begins, before it writes anything
-    left = {path.name, new.name, mine.name, lock.NAME}
-    assert {x.name for x in tmp_path.iterdir()} == left
 
 
 # ---- disks ---------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from bert_jax import files
 from bert_jax.command_line import aligned
-from bert_jax.errors import InputError, printable
+from bert_jax.errors import InputError
 from bert_jax.files import Path
 from bert_jax.tools.report import figures, panels, sentences
 from bert_jax.tools.report.panels import Panel, Report
@@ -183,4 +183,4 @@ def text(report: Report) -> str:
   for part in sections(report, drawn=False):
     lines = aligned(panels.as_rows(part.table)) if len(part.table) else []
     out += [part.title, '', *lines, *part.notes, '']
-  return printable('\n'.join([*out, METHOD]))
+  return '\n'.join([*out, METHOD])

@@ -51,11 +51,11 @@ def name_of(arm: Arm) -> str:
 
 def arms_of_file(spec: str) -> dict[str, Arm]:
   """{name: {field: text}} of sweep(arg) in a config file; {} without it."""
-  arms, where = config_lib.call(spec, 'sweep')
-  if not where:
+  arms = config_lib.call(spec, 'sweep')
+  if arms is None:
     return {}
   if not (isinstance(arms, dict) and arms and all(isinstance(x, dict) for x in arms.values())):
-    raise InputError(f'{where}: sweep(arg) returns no {{name of an arm: {{field: value}}}}.')
+    raise InputError(f'{spec}: sweep(arg) returns no {{name of an arm: {{field: value}}}}.')
   out = {}
   for name, arm in arms.items():
     texts = {field: x if isinstance(x, str) else repr(x) for field, x in arm.items()}

@@ -122,7 +122,8 @@ def test_a_workdir_that_was_moved_goes_on_with_the_same_rows(run, small, tmp_pat
   (dict(task='rte,unpacked', model='2/128'), 'finetune.py:task=rte,unpacked,size=2/128', ''),
   (dict(model=Path('a') / 'b'), 'finetune.py:task=table', 'init_from=a/b'),
   ({'table.labels': ('a', 'b'), 'table.multi_label': True, 'optimizer.learning_rate': 1e-4},
-   'finetune.py:task=table', "table.labels=a,b table.multi_label=True optimizer.learning_rate=0.0001"),
+   'finetune.py:task=table',
+   'table.labels=a,b table.multi_label=True optimizer.learning_rate=0.0001'),
 ])  # fmt: skip
 def test_a_call_is_a_command(call, spec, fields, seen, monkeypatch, tmp_path):
   """Also in a folder without configs/."""

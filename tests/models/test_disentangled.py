@@ -143,5 +143,5 @@ def test_all_that_a_mask_decoder_has_is_learned_with_dropout():
 
 
 def test_a_mask_decoder_is_for_objectives_that_mask():
-  with one_sentence('predict masked words, and this one is classification; set it to 0.'):
+  with one_sentence('model.mask_decoder=2 means nothing to objective=classification'):
     load('configs/finetune.py:task=sst2', 'model.mask_decoder=2')

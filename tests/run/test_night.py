@@ -244,7 +244,7 @@ def test_the_speed_counts_the_rows_that_a_step_has(monkeypatch):
 
 
 def test_a_size_that_is_given_is_not_replaced_by_init_from(corpus_file, pretrained, tmp_path):
-  given = [f'--config.init_from={pretrained[0]}', '--config.model.num_hidden_layers', '3']
+  given = [f'--config.init_from={pretrained[0]}', '--config.model.num_hidden_layers=3']
   config = small_pretrain(corpus_file, *given)
   names = config_lib.names_of(given)
   assert names == ('init_from', 'model.num_hidden_layers')

@@ -120,7 +120,7 @@ def test_a_config_file_has_arms_of_its_own(tmp_path):
   arms = sweep_arms.arms_of(str(path), [], only='high,low')
   assert list(arms) == ['high', 'low']
   path.write_text('def sweep(arg):\n  return [1]\n')
-  with pytest.raises(InputError, match=r'mine.py:1: sweep\(arg\) returns no'):
+  with pytest.raises(InputError, match=r'mine.py: sweep\(arg\) returns no'):
     sweep_arms.arms_of(str(path), [])
 
 
@@ -262,7 +262,7 @@ def test_a_sweep_joins_the_earlier_one_in_its_folder(tmp_path):
     with pytest.raises(InputError, match='with another config .*a --workdir of its own'):
       one('--vary=batch_size=16', spec=spec, fields=words)
   assert (tmp_path / 'sweep.json').read_bytes() == before
-  with pytest.raises(InputError, match='no such steps; set it to 0'):
+  with pytest.raises(InputError, match='optimizer.decay'):
     one('--vary=optimizer.decay=0.1')
 
 

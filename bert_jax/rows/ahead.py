@@ -21,13 +21,20 @@ class Ahead:
 
   def take(self, step: int) -> tuple[Any, float]:
     """(the batch of a step, the seconds spent waiting for it)."""
-    wanted = [step, *range(step + 1, min(step + 1 + AHEAD, self.end))]
-    self._made = {n: self._made.get(n) or self._thread.submit(self.batch_of, n) for n in wanted}
-    started, made = time.perf_counter(), self._made.pop(step)
-    while not futures.wait([made], STALLED).done:
-      said = '%s has waited %.0f s for its rows of step %d: is the disk of the data reachable?'
-      log.warning(said, hosts.who(), time.perf_counter() - started, step + 1)
-    return made.result(), time.perf_counter() - started
+    earlier, self._made = self._made, {}
+    for number in (step, *range(step + 1, min(step + 1 + AHEAD, self.end))):
+      made = earlier.get(number)
+      self._made[number] = made or self._thread.submit(self.batch_of, number)
+    batch = self._made.pop(step)
+    started = time.perf_counter()
+    while not futures.wait([batch], STALLED).done:
+      log.warning(
+        '%s has waited %.0f s for its rows of step %d: is the disk of the data reachable?',
+        hosts.who(),
+        time.perf_counter() - started,
+        step + 1,
+      )
+    return batch.result(), time.perf_counter() - started
 
   def close(self) -> None:
     self._thread.shutdown(wait=False, cancel_futures=True)

@@ -45,18 +45,26 @@ class Batches:
     lanes: bool = False,
     position: Callable[[int, int], int | None] | None = None,
   ):
-    self.source, self.spec, self.sharding = source, spec, sharding
+    self.source = source
+    self.spec = spec
+    self.sharding = sharding
     self.limits = {name: limit for name, limit in limits.items() if name in spec}
-    self.batch_size = size = next(iter(spec.values())).shape[0]
-    self.shuffled, self.seed, self.lanes = seed is not None, seed, lanes
-    self.position = position or (lambda step, i: step * size + i)
+    self.batch_size = next(iter(spec.values())).shape[0]
+    self.shuffled = seed is not None
+    self.seed = seed
+    self.lanes = lanes
+    self.position = position or self._position_in_full_batches
     if not len(source):
       raise InputError('the data gives no rows; see the counts above, and data.train, data.eval.')
     if lanes and self.shuffled and isinstance(source, Mixture):
       raise InputError('rows that continue each other cannot be mixed; give one data.train.')
-    self.order = range(len(source)) if seed is None or lanes else endless(source, seed, size)
-    indices: Any = sharding.addressable_devices_indices_map((size,)).values()
-    self.local = sorted({i for (part,) in indices for i in range(size)[part]})
+    if seed is None or lanes:
+      self.order = range(len(source))
+    else:
+      self.order = endless(source, seed, self.batch_size)
+    # The rows of a batch that the devices of this host have, by their index in the batch.
+    of_devices: Any = sharding.addressable_devices_indices_map((self.batch_size,)).values()
+    self.local = sorted({i for (part,) in of_devices for i in range(self.batch_size)[part]})
 
   def __len__(self) -> int:
     """The number of batches in one pass (the last one may be partly empty)."""
@@ -66,24 +74,32 @@ class Batches:
     """The numbers of `count` batches, 0 for all: spread evenly, since neighbours in a corpus are
     alike, or, of lanes, from their beginning."""
     count = min(count or len(self), len(self))
-    return [k if self.lanes else k * len(self) // count for k in range(count)]
+    if self.lanes:
+      return list(range(count))
+    return [k * len(self) // count for k in range(count)]
 
   def __getitem__(self, step: int) -> dict[str, jax.Array]:
+    numbers = [self._number(self.position(step, i)) for i in self.local]
+    rows = self._rows(numbers)
+    return {name: self._global_array(name, rows[name]) for name in self.spec}
+
+  def _global_array(self, name, local_rows):
+    """The array [B, ...] of all hosts, of which this one gives its rows `self.local`."""
     local = np.array(self.local)
-    rows = self._rows([self._number(self.position(step, i)) for i in self.local])
 
-    def array(name):
-      def rows_of_device(index):
-        return rows[name][local.searchsorted(range(self.batch_size)[index[0]])]
+    def rows_of_device(index):
+      of_batch = range(self.batch_size)[index[0]]
+      return local_rows[local.searchsorted(of_batch)]
 
-      return jax.make_array_from_callback(self.spec[name].shape, self.sharding, rows_of_device)
+    return jax.make_array_from_callback(self.spec[name].shape, self.sharding, rows_of_device)
 
-    return {name: array(name) for name in self.spec}
+  def _position_in_full_batches(self, step, i):
+    return step * self.batch_size + i
 
   def row_numbers(self, step: int) -> list[int] | list[str]:
     """The numbers of the rows in the batch of a step, in a mixture behind their language."""
-    numbers = [self._number(self.position(step, i)) for i in range(self.batch_size)]
-    numbers = [number for number in numbers if number is not None]
+    every = [self._number(self.position(step, i)) for i in range(self.batch_size)]
+    numbers = [number for number in every if number is not None]
     if isinstance(self.source, Mixture):
       return ['{} {}'.format(*self.source.at(number)) for number in numbers]
     return numbers
@@ -99,11 +115,11 @@ class Batches:
     out = {}
     for name, spec in self.spec.items():
       out[name] = np.zeros((len(numbers), *spec.shape[1:]), spec.dtype)
-    chosen = {k: number for k, number in enumerate(numbers) if number is not None}
-    if chosen:
-      rows = self._checked([*chosen.values()])
+    real = [k for k, number in enumerate(numbers) if number is not None]
+    if real:
+      rows = self._checked([numbers[k] for k in real])
       for name in out:
-        out[name][[*chosen]] = rows[name]
+        out[name][real] = rows[name]
     return out
 
   def check(self) -> None:
@@ -135,8 +151,10 @@ class Batches:
   def _in_lane(self, i: int) -> int:
     """The source's row at place i, counted over all batches. Each lane reads one contiguous
     stretch; pass p covers the places p * rows .. (p + 1) * rows - 1."""
-    rows, lanes = len(self.source), self.batch_size
-    number, lane = i // rows, i % lanes
+    rows = len(self.source)
+    lanes = self.batch_size
+    number = i // rows  # of the pass
+    lane = i % lanes
 
     def places(end, *, below):
       """How many of the places before `end` are in lanes numbered lower than `below`."""
@@ -144,9 +162,12 @@ class Batches:
 
     begin = number * rows
     in_lower_lanes = places(begin + rows, below=lane) - places(begin, below=lane)
-    before_pass = places(begin, below=lane + 1) - places(begin, below=lane)
-    shift = 0 if self.seed is None else np.random.default_rng([self.seed, number]).integers(rows)
-    return (int(shift) + in_lower_lanes + i // lanes - before_pass) % rows
+    in_earlier_passes = places(begin, below=lane + 1) - places(begin, below=lane)
+    within_lane = i // lanes - in_earlier_passes
+    shift = 0
+    if self.seed is not None:
+      shift = int(np.random.default_rng([self.seed, number]).integers(rows))
+    return (shift + in_lower_lanes + within_lane) % rows
 
 
 def batches_of(

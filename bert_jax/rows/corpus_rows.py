@@ -47,13 +47,19 @@ class Rows(Source):
     language: int = 0,
   ):
     super().__init__()
-    self.text, self.tokenizer, self.cutting, self.language = text, tokenizer, cutting, language
+    self.text = text
+    self.tokenizer = tokenizer
+    self.cutting = cutting
+    self.language = language
     self.seed = tuple(map(int, np.atleast_1d(seed)))
-    self.window, self.cuts = text.window, cutting.cuts
+    self.window = text.window
+    self.cuts = cutting.cuts
     self._planned = OrderedDict()  # {place: future PlannedRows}, of which the last ones stay
     if isinstance(text, Corpus) or text.units == 1:
       planned = self.planned(0)
-      self.rows_of, self.totals, self.missed = np.array([len(planned)]), planned.totals, 0.0
+      self.rows_of = np.array([len(planned)])
+      self.totals = planned.totals
+      self.missed = 0.0
       self.fingerprint = planned.fingerprint
     else:
       self.rows_of, self.totals, self.missed = self._count(text)
@@ -76,30 +82,33 @@ class Rows(Source):
     return self.totals['tokens'] / max(1, len(self) * self.cutting.seq_length)
 
   def __len__(self) -> int:
-    return int(self.row_at[-1]) * (self.cuts if self.units > 1 else 1)
+    rows = int(self.row_at[-1])  # of one cut
+    return rows * self.cuts if self.units > 1 else rows
 
   def gather(self, numbers: Sequence[int] | np.ndarray) -> Arrays:
-    cut, within = np.divmod(np.asarray(numbers, np.int64), self.row_at[-1])
-    unit = self.row_at.searchsorted(within, side='right') - 1
-    places, within = cut * self.units + unit, within - self.row_at[unit]
+    cut, row = np.divmod(np.asarray(numbers, np.int64), self.row_at[-1])
+    unit = self.row_at.searchsorted(row, side='right') - 1
+    places = cut * self.units + unit
+    within = row - self.row_at[unit]  # the number of each row in its unit
     order = np.argsort(places, kind='stable')
-    of_places = np.split(order, np.flatnonzero(np.diff(places[order])) + 1)
-    for chosen in of_places:
+    begins = np.flatnonzero(np.diff(places[order])) + 1
+    rows_of_places = np.split(order, begins)
+    for chosen in rows_of_places:
       self.expect(int(places[chosen[0]]))
     parts = []
-    for chosen in of_places:
+    for chosen in rows_of_places:
       planned = self.planned(int(places[chosen[0]]))
       parts.append(planned.examples(within[chosen] % len(planned)))
-    while len(self._planned) > 2 * max(self.window, len(of_places)):
+    while len(self._planned) > 2 * max(self.window, len(rows_of_places)):
       self._planned.popitem(last=False)
-    back = np.argsort(order)
-    return {name: array[back] for name, array in self._built(parts).items()}
+    as_asked = np.argsort(order)
+    return {name: array[as_asked] for name, array in self._built(parts).items()}
 
   def _built(self, parts) -> Arrays:
     """The arrays of rows. parts: results of PlannedRows.examples."""
     held = np.concatenate([of_part for of_part, _ in parts])
-    all_examples = zip(*(examples for _, examples in parts), strict=True)
-    sizes, labels, marks, tokens, starts = map(np.concatenate, all_examples)
+    columns = zip(*(examples for _, examples in parts), strict=True)
+    sizes, labels, marks, tokens, starts = map(np.concatenate, columns)
     out = build_rows(
       self.tokenizer,
       np.repeat(np.arange(len(held)), held),
@@ -139,20 +148,24 @@ class Rows(Source):
     """(rows_of, totals, missed) of several units."""
     places = spaced(self.units * self.cuts, SAMPLED)
     counted = [self.planned(int(place)) for place in places]
-    rows = np.array([len(planned) for planned in counted])
     scale = len(text) / sum(len(planned.corpus) for planned in counted)
     totals = {}
     for name in counted[0].totals:
       total = sum(planned.totals[name] for planned in counted) * scale
-      totals[name] = round(total * (1 if name in OF_TEXT else self.cuts))
+      if name not in OF_TEXT:
+        total *= self.cuts
+      totals[name] = round(total)
     rows_of_lengths = ROWS_OF_LENGTHS.get(self.cutting.kind)
     if rows_of_lengths and self.cutting.examples_per_row == 1 and text.store.lengths is not None:
       rows_of = text.counted(lambda tokens: rows_of_lengths(tokens, self.cutting.seq_length))
       return rows_of, totals, 0.0
-    about = np.stack(list(text.sums.values()), axis=1)
-    slopes = np.linalg.lstsq(about[places % self.units], rows, rcond=None)[0]
-    rows_of = np.maximum(1, np.rint(about @ slopes)).astype(np.int64)
-    off = np.abs(rows_of[places % self.units] - rows).sum()
+    # Least squares: the rows of a unit by its tokens, sentences and documents.
+    rows = np.array([len(planned) for planned in counted])
+    facts_of_units = np.stack(list(text.sums.values()), axis=1)
+    units = places % self.units
+    slopes = np.linalg.lstsq(facts_of_units[units], rows, rcond=None)[0]
+    rows_of = np.maximum(1, np.rint(facts_of_units @ slopes)).astype(np.int64)
+    off = np.abs(rows_of[units] - rows).sum()
     return rows_of, totals, float(off / 2 / max(1, rows.sum()))
 
 

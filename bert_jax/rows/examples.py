@@ -57,9 +57,15 @@ class Examples(Source):
     ends: bool | tuple[bool, bool] = True,
   ):
     super().__init__()
-    self.tokenizer, self.texts, self.seq_length, self.slots = tokenizer, texts, seq_length, slots
-    self.per_example, self.positions = per_example or {}, positions or {}
-    self.per_token, self.items, self.ends = per_token or {}, items, ends
+    self.tokenizer = tokenizer
+    self.texts = texts
+    self.seq_length = seq_length
+    self.slots = slots
+    self.items = items
+    self.per_example = per_example or {}
+    self.positions = positions or {}
+    self.per_token = per_token or {}
+    self.ends = ends
     self.prior: tuple[float, ...] = ()
     if lengths is None:
       has_cls, has_sep = np.broadcast_to(ends, 2).astype(int)
@@ -71,12 +77,13 @@ class Examples(Source):
     self.lengths = lengths
     # Items are packed: each is an example, or several that stay together.
     item_of = np.arange(len(texts)) if items is None else np.asarray(items)
-    first = np.flatnonzero(np.diff(item_of, prepend=-1))
-    sizes = np.diff(np.append(first, len(texts)))
-    self.item_begins, self.item_sizes, self.size = first, sizes, len(first)
+    self.item_begins = np.flatnonzero(np.diff(item_of, prepend=-1))
+    self.item_sizes = np.diff(np.append(self.item_begins, len(texts)))
+    self.size = len(self.item_begins)
     takes = lengths if takes is None else np.maximum(takes, lengths)
-    room, largest = self._room(takes, first), int(sizes.max(initial=1))
+    room = self._room(takes, self.item_begins)
     longest = room.max(initial=0)
+    largest = int(self.item_sizes.max(initial=1))
     if longest > seq_length:
       raise InputError(
         f'an item of the data takes {longest} tokens and a row has {seq_length}; '
@@ -94,7 +101,8 @@ class Examples(Source):
     """The items in row i, each as a range of its examples."""
     items = self.order[self.row_at[i] : self.row_at[i + 1]]
     begins = self.item_begins[items]
-    return list(map(range, begins.tolist(), (begins + self.item_sizes[items]).tolist()))
+    ends = begins + self.item_sizes[items]
+    return [range(begin, end) for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
 
   def _room(self, takes, first):
     """[I] the tokens that items take; takes: each example's, first: [I] items' first examples."""
@@ -103,15 +111,18 @@ class Examples(Source):
   def room_of(self, items: Sequence[range]) -> np.ndarray:
     """[I] the tokens of a row that each of these items, ranges of examples, takes."""
     takes = np.concatenate([self.lengths[item.start : item.stop] for item in items])
-    return self._room(takes, np.cumsum([0, *map(len, items)])[:-1])
+    ends = np.cumsum([len(item) for item in items])
+    return self._room(takes, np.append(0, ends[:-1]))
 
   def _digest(self, item_of):
+    """The fingerprint of the rows, from all that they are made of."""
     arrays = [item_of, self.lengths, *self.per_example.values(), *self.positions.values()]
     for values, _ in self.per_token.values():
       arrays += values
-    arrays = itertools.chain(arrays, itertools.chain.from_iterable(self.texts))
-    content = (np.ascontiguousarray(array).tobytes() + b'|' for array in arrays)
-    return digest_of(itertools.chain([repr((self.seq_length, self.slots))], content))
+    texts = itertools.chain.from_iterable(self.texts)
+    content = (np.ascontiguousarray(x).tobytes() + b'|' for x in itertools.chain(arrays, texts))
+    shape = repr((self.seq_length, self.slots))
+    return digest_of(itertools.chain([shape], content))
 
   @functools.cached_property
   def read(self) -> list[np.ndarray]:
@@ -150,8 +161,9 @@ class Examples(Source):
     row['weights'] = in_slots(np.ones(len(chosen)), np.float32)
     row['example_ids'] = in_slots(np.array(chosen, int) + 1, np.int32)
     if self.items is not None:
-      numbers = np.repeat(np.arange(1, len(items) + 1), [len(item) for item in items])
-      row['groups'] = in_slots(numbers, np.int32)
+      sizes = [len(item) for item in items]
+      groups = np.repeat(np.arange(1, len(items) + 1), sizes)
+      row['groups'] = in_slots(groups, np.int32)
     for name, values in self.per_example.items():
       row[name] = in_slots(values[chosen], values.dtype)
     for name, values in self.positions.items():
@@ -168,9 +180,10 @@ def by_example(outputs: Mapping[str, np.ndarray], *names: str) -> tuple[np.ndarr
   """Orders outputs by example: (numbers [K], [[K, ...] of each name]) of the K predicted examples.
   outputs: {name: [R, N, ...]} of R rows, in any order."""
   ids = outputs['example_ids']
-  real = ids > 0
-  order = np.argsort(ids[real], kind='stable')
-  return ids[real][order] - 1, [outputs[name][real][order] for name in names]
+  is_real = ids > 0
+  numbers = ids[is_real] - 1
+  order = np.argsort(numbers, kind='stable')
+  return numbers[order], [outputs[name][is_real][order] for name in names]
 
 
 def tokens_of(
@@ -178,9 +191,12 @@ def tokens_of(
 ) -> dict[int, np.ndarray]:
   """Splits outputs by example: {number: [n, ...] for its n tokens, special tokens included}.
   outputs: {name: [R, T, ...]}. lengths: [E] tokens of each example."""
-  ids, begins, values = outputs['example_ids'], outputs['cls_positions'], outputs[name]
+  ids = outputs['example_ids']
+  begins = outputs['cls_positions']
+  values = outputs[name]
   out = {}
   for r, k in np.argwhere(ids).tolist():
-    e, begin = int(ids[r, k]) - 1, begins[r, k]
-    out[e] = values[r, begin : begin + lengths[e]]
+    number = int(ids[r, k]) - 1
+    begin = begins[r, k]
+    out[number] = values[r, begin : begin + lengths[number]]
   return out

@@ -15,7 +15,8 @@ class Mixture(Source):
 
   def __init__(self, parts: Mapping[str, Any], weights: Mapping[str, float]):
     super().__init__()
-    self.parts, self.weights = parts, weights
+    self.parts = parts
+    self.weights = weights
     self.ends = np.cumsum([len(part) for part in parts.values()])
     self.cuts = next(iter(parts.values())).cuts
     facts = [(name, part.fingerprint, weights[name]) for name, part in parts.items()]
@@ -31,13 +32,18 @@ class Mixture(Source):
     return name, i - int(self.ends[k]) + len(self.parts[name])
 
   def gather(self, numbers: Sequence[int]) -> Arrays:
-    places, out = [self.at(i) for i in numbers], {}
-    for language in dict.fromkeys(name for name, _ in places):
-      chosen = [k for k, (name, _) in enumerate(places) if name == language]
-      rows = self.parts[language].gather([places[k][1] for k in chosen])
-      for name, array in rows.items():
-        whole = out.setdefault(name, np.zeros((len(places), *array.shape[1:]), array.dtype))
-        whole[chosen] = array
+    by_language = {}  # {language: (places in `numbers`, row numbers within the language)}
+    for k, i in enumerate(numbers):
+      language, number = self.at(i)
+      chosen, within = by_language.setdefault(language, ([], []))
+      chosen.append(k)
+      within.append(number)
+    out = {}
+    for language, (chosen, within) in by_language.items():
+      for name, array in self.parts[language].gather(within).items():
+        if name not in out:
+          out[name] = np.zeros((len(numbers), *array.shape[1:]), array.dtype)
+        out[name][chosen] = array
     return out
 
 
@@ -47,7 +53,10 @@ def shares(
   """{language: its share of the rows}: P(L)^S renormalised, where P(L) is its share of the tokens.
   sizes: {language: tokens}. sampling: S; 1 is the data as it is, 0.7 is M-BERT's, 0 shows all
   languages alike. factors: {language: factor on its share before all are renormalised}."""
-  total, factors, smoothed = sum(sizes.values()), factors or {}, {}
+  total = sum(sizes.values())
+  factors = factors or {}
+  smoothed = {}
   for language, size in sizes.items():
     smoothed[language] = (size / total) ** sampling * factors.get(language, 1.0)
-  return {language: x / sum(smoothed.values()) for language, x in smoothed.items()}
+  whole = sum(smoothed.values())
+  return {language: share / whole for language, share in smoothed.items()}

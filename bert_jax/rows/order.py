@@ -42,7 +42,10 @@ class Order:
   """The numbers of the rows of several units in endless passes, for batches of a size."""
 
   def __init__(self, rows: Rows, seed: int, batch_size: int, first: int = 0):
-    self.rows, self.seed, self.batch_size, self.first = rows, seed, batch_size, first
+    self.rows = rows
+    self.seed = seed
+    self.batch_size = batch_size
+    self.first = first
     self.lanes = min(rows.window, batch_size)
     self._units = functools.lru_cache(2)(self._permuted_units)
     self._within = functools.lru_cache(4 * self.lanes)(self._permuted_rows)
@@ -52,22 +55,27 @@ class Order:
 
   def __getitem__(self, i: SupportsIndex) -> int:
     rows, lanes, batch_size = self.rows, self.lanes, self.batch_size
-    size = int(rows.row_at[-1])
+    size = int(rows.row_at[-1])  # rows of a pass
     number, place = divmod(int(i), size)
     step, row = divmod(place, batch_size)
     lane = row * lanes // batch_size
     # Rows begin..end - 1 of each batch are from this lane.
-    begin, end = -(-lane * batch_size // lanes), -(-(lane + 1) * batch_size // lanes)
+    begin = -(-lane * batch_size // lanes)
+    end = -(-(lane + 1) * batch_size // lanes)
+    # The place of the row where the permuted units lie end to end.
     steps, rest = divmod(size, batch_size)
-    at = steps * begin + min(rest, begin) + step * (end - begin) + row - begin
+    in_lower_lanes = steps * begin + min(rest, begin)
+    at = in_lower_lanes + step * (end - begin) + row - begin
     order, ends = self._units(number)
     k = int(ends.searchsorted(at, side='right'))
-    unit, cut = int(order[k]), number % rows.cuts
-    at += int(rows.rows_of[unit] - ends[k])
-    if at == rows.rows_of[unit] // 2 and k + 1 < len(order):
+    unit = int(order[k])
+    cut = number % rows.cuts
+    rows_of_unit = int(rows.rows_of[unit])
+    within = at - int(ends[k]) + rows_of_unit
+    if within == rows_of_unit // 2 and k + 1 < len(order):
       rows.expect(cut * rows.units + int(order[k + 1]))  # which follows in this lane
-    j = self._within(number, unit)[at]
-    return self.first + cut * size + int(rows.row_at[unit] + j)
+    row_of_unit = int(self._within(number, unit)[within])
+    return self.first + cut * size + int(rows.row_at[unit]) + row_of_unit
 
   def _permuted_units(self, number: int) -> tuple[np.ndarray, np.ndarray]:
     """(the units in the order of a pass, the row at which each ends)."""

@@ -17,6 +17,7 @@ def pack(lengths: np.ndarray, room: int, most: int) -> tuple[np.ndarray, np.ndar
   for same in np.split(by_length, np.flatnonzero(np.diff(lengths[by_length])) + 1):
     while len(same):
       length = int(lengths[same[0]])
+      # The fullest rows with room for one more, or else as many new rows as all of them need.
       free = next((r for r in range(length, room) if open_rows[r]), room)
       fit = free // length
       if free < room:
@@ -25,17 +26,20 @@ def pack(lengths: np.ndarray, room: int, most: int) -> tuple[np.ndarray, np.ndar
         new = -(-len(same) // min(fit, most))
         chosen = np.arange(rows, rows + new)[::-1]
         rows += new
+      # How many examples each of these rows takes, from the last row on.
       takes = np.minimum(fit, most - held[chosen[::-1]])
       ends = np.cumsum(takes)
       used = min(len(chosen), int(ends.searchsorted(len(same))) + 1)
       if used < len(chosen):
         open_rows[free].append(chosen[:-used])
-      chosen, takes = chosen[: -used - 1 : -1], takes[:used]
+      chosen = chosen[: -used - 1 : -1]
+      takes = takes[:used]
       takes[-1] -= max(0, ends[used - 1] - len(same))
       placed = int(takes.sum())
       row_of[same[:placed]] = np.repeat(chosen, takes)
       same = same[placed:]
       held[chosen] += takes
+      # Rows that are not full are open again, by the tokens that they have left.
       left = np.where(held[chosen] < most, free - takes * length, -1)
       for tokens in np.unique(left[left >= 0]):
         open_rows[tokens].append(chosen[left == tokens])
@@ -45,5 +49,7 @@ def pack(lengths: np.ndarray, room: int, most: int) -> tuple[np.ndarray, np.ndar
   number = np.empty(rows, np.int64)
   number[np.argsort(firsts)] = np.arange(rows)
   row_of = number[row_of]
+  order = np.argsort(row_of, kind='stable')
   sizes = np.bincount(row_of, minlength=rows)
-  return np.argsort(row_of, kind='stable'), np.concatenate([[0], np.cumsum(sizes)])
+  row_at = np.concatenate([[0], np.cumsum(sizes)])
+  return order, row_at

@@ -24,11 +24,9 @@ import numpy as np
 
 from bert_jax.corpus.tokenized import Corpus, digest_of, spread
 from bert_jax.rows.packing import pack
-from bert_jax.rows.sentence_pairs import PAIRS, Pair, further_labels, plan_pairs
+from bert_jax.rows.sentence_pairs import PAIRS, Pair, plan_pairs
 
-# The names of PlannedRows.totals, but for further labels: counts of the plan, and of its text.
-OF_EXAMPLES = 'examples', 'tokens', 'cut_tokens', 'labelled', 'ones'
-OF_TEXT = 'text_tokens', 'documents', 'characters', 'bytes'
+OF_TEXT = 'text_tokens', 'documents', 'characters', 'bytes'  # those of PlannedRows.totals
 # Token counts of A and B [E, 2], labels [E], marks [E, 2], and tokens and starts of all A and B.
 Examples = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 Plan = tuple[np.ndarray, np.ndarray]  # [examples, 5], marks [examples, 2] (see build_rows)
@@ -65,12 +63,15 @@ class PlannedRows:
   many times it is cut. seed: for pairs."""
 
   def __init__(self, corpus: Corpus, cutting: Cutting, cuts: int, seed: int | Sequence[int]):
-    self.corpus, self.cutting, self.cut_tokens = corpus, cutting, 0
-    length, pair = cutting.seq_length, cutting.pair
-    if pair:
-      rng, plans = np.random.default_rng(seed), []
+    self.corpus = corpus
+    self.cutting = cutting
+    self.cut_tokens = 0
+    length = cutting.seq_length
+    if cutting.pair:
+      rng = np.random.default_rng(seed)
+      plans = []
       for _ in range(cuts):
-        plan, cut = plan_pairs(corpus, length - 3, pair, cutting.short_seq_prob, rng)
+        plan, cut = plan_pairs(corpus, length - 3, cutting.pair, cutting.short_seq_prob, rng)
         plans.append(plan)
         self.cut_tokens += cut
       self.plan = np.concatenate(plans)
@@ -80,13 +81,14 @@ class PlannedRows:
     self.row_at = np.arange(len(self.plan) + 1)
     if cutting.examples_per_row > 1:
       order, self.row_at = pack(self.lengths(), length, cutting.examples_per_row)
-      self.plan, self.marks = self.plan[order], self.marks[order]
+      self.plan = self.plan[order]
+      self.marks = self.marks[order]
 
   @property
   def fingerprint(self) -> str:
     is_packed = self.cutting.examples_per_row > 1
     facts = self.plan, self.row_at if is_packed else 0, self.cutting.seq_length
-    arrays = (np.asarray(x, np.int64).tobytes() for x in facts)
+    arrays = [np.asarray(fact, np.int64).tobytes() for fact in facts]
     return digest_of([self.corpus.fingerprint, *arrays])
 
   def __len__(self) -> int:
@@ -94,47 +96,49 @@ class PlannedRows:
 
   def lengths(self) -> np.ndarray:
     """[examples] the length of each example in tokens, [CLS] and [SEP] included."""
-    sizes = self.plan[:, 1] - self.plan[:, 0] + self.plan[:, 3] - self.plan[:, 2]
-    return sizes + self.marks.sum(axis=1) + (self.plan[:, 3] > self.plan[:, 2])
+    begin_a, end_a, begin_b, end_b, _ = self.plan.T
+    has_b = end_b > begin_b  # then there is a second [SEP]
+    return end_a - begin_a + end_b - begin_b + self.marks.sum(axis=1) + has_b
 
   @functools.cached_property
   def totals(self) -> dict[str, int]:
     """Counts of the plan and of its text. tokens: in examples, [CLS] and [SEP] included; labelled,
-    ones: examples with a label, and with label 1; label_2, ..: examples with each further label of
-    the kind of pairs."""
-    label, corpus = self.plan[:, 4], self.corpus
-    characters, size = corpus.sizes.sum(axis=0)
-    out = {
+    ones: examples with a label, and with label 1."""
+    label = self.plan[:, 4]
+    characters, size = self.corpus.sizes.sum(axis=0)
+    counts = {
       'examples': len(label),
       'tokens': self.lengths().sum(),
       'cut_tokens': self.cut_tokens,
       'labelled': (label >= 0).sum(),
       'ones': (label == 1).sum(),
-      'text_tokens': len(corpus),
-      'documents': corpus.number_of_documents,
+      'text_tokens': len(self.corpus),
+      'documents': self.corpus.number_of_documents,
       'characters': characters,
       'bytes': size,
     }
-    for number, name in enumerate(further_labels(self.cutting.pair), 2):
-      out[name] = (label == number).sum()
-    return {name: int(value) for name, value in out.items()}
+    return {name: int(count) for name, count in counts.items()}
 
   def examples(self, numbers: np.ndarray) -> tuple[np.ndarray, Examples]:
     """(how many examples are in each of R rows [R], these E examples)."""
-    held = self.row_at[numbers + 1] - self.row_at[numbers]
-    chosen = spread(self.row_at[numbers], held)
-    ranges = self.plan[chosen, :4].reshape(-1, 2)
+    first = self.row_at[numbers]
+    held = self.row_at[numbers + 1] - first
+    chosen = spread(first, held)  # [E] the numbers of these examples
+    ranges = self.plan[chosen, :4].reshape(-1, 2)  # [2 E, 2] of A and B in turn
     sizes = np.diff(ranges).reshape(-1)
     tokens, starts = self.corpus.stretches(ranges[:, 0], sizes)
-    return held, (sizes.reshape(-1, 2), self.plan[chosen, 4], self.marks[chosen], tokens, starts)
+    labels = self.plan[chosen, 4]
+    return held, (sizes.reshape(-1, 2), labels, self.marks[chosen], tokens, starts)
 
 
 def plan_full(corpus: Corpus, seq_length: int) -> Plan:
   """Plans stretches that fill a row, the last one of a document shorter."""
-  room, begin, end = seq_length - 2, corpus.document_at[:-1], corpus.document_at[1:]
+  room = seq_length - 2
+  begin, end = corpus.document_at[:-1], corpus.document_at[1:]
   which, number = _stretches(_full_rows(end - begin, seq_length))
   start = begin[which] + room * number
-  return _without_second(start, np.minimum(start + room, end[which]))
+  stop = np.minimum(start + room, end[which])
+  return _without_second(start, stop)
 
 
 def _full_rows(tokens: np.ndarray, seq_length: int) -> np.ndarray:
@@ -144,28 +148,38 @@ def _full_rows(tokens: np.ndarray, seq_length: int) -> np.ndarray:
 def plan_single(corpus: Corpus, seq_length: int) -> Plan:
   """Plans whole sentences, as many as fit; one longer than a row goes on in the next."""
   room = seq_length - 2
-  at, ends = corpus.sentences, corpus.document_at[1:]
-  document, start = np.arange(len(ends)), corpus.document_at[:-1]
-  ranges = []
+  at = corpus.sentences
+  ends = corpus.document_at[1:]
+  # One example of each document that has sentences left, again and again.
+  document = np.arange(len(ends))
+  start = corpus.document_at[:-1]
+  documents, starts, stops = [], [], []
   while len(document):
     whole = at[at.searchsorted(start + room, side='right') - 1]
-    end = np.minimum(np.where(whole > start, whole, start + room), ends[document])
-    ranges.append((document, start, end))
-    more = end < ends[document]
-    document, start = document[more], end[more]
-  document, start, end = (np.concatenate(x) for x in zip(*ranges, strict=True))
-  order = np.argsort(document, kind='stable')
-  return _without_second(start[order], end[order])
+    stop = np.minimum(np.where(whole > start, whole, start + room), ends[document])
+    documents.append(document)
+    starts.append(start)
+    stops.append(stop)
+    more = stop < ends[document]
+    document = document[more]
+    start = stop[more]
+  order = np.argsort(np.concatenate(documents), kind='stable')
+  return _without_second(np.concatenate(starts)[order], np.concatenate(stops)[order])
 
 
 def plan_lm(corpus: Corpus, seq_length: int) -> Plan:
   """Plans stretches of seq_length tokens of [CLS] document [SEP], which overlap by one token."""
-  begin, size, step = corpus.document_at[:-1], np.diff(corpus.document_at), seq_length - 1
+  begin = corpus.document_at[:-1]
+  size = np.diff(corpus.document_at)
+  step = seq_length - 1
   which, number = _stretches(_lm_rows(size, seq_length))
-  at = step * number
-  marks = np.stack([at == 0, at + seq_length >= size[which] + 2], axis=1)
-  start, end = np.maximum(at - 1, 0), np.minimum(at + step, size[which])
-  return _without_second(begin[which] + start, begin[which] + end)[0], marks
+  at = step * number  # its place in [CLS] document [SEP]
+  has_cls = at == 0
+  has_sep = at + seq_length >= size[which] + 2
+  start = np.maximum(at - 1, 0)
+  stop = np.minimum(at + step, size[which])
+  plan, _ = _without_second(begin[which] + start, begin[which] + stop)
+  return plan, np.stack([has_cls, has_sep], axis=1)
 
 
 def _lm_rows(tokens: np.ndarray, seq_length: int) -> np.ndarray:

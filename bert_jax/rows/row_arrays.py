@@ -23,7 +23,8 @@ def build_row(
   """One row, see build_rows. examples: each one or two texts (ids, unit_starts). ends: whether they
   have [CLS] and [SEP], together or each."""
   sizes = np.zeros((len(examples), 2), np.int64)
-  tokens, units = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
+  tokens = [np.zeros(0, np.int32)]
+  units = [np.zeros(0, np.int32)]
   for e, texts in enumerate(examples):
     for k, (ids, unit_starts) in enumerate(texts):
       sizes[e, k] = len(ids)
@@ -70,26 +71,33 @@ def build_rows(
   tokens). [R, N]: cls_positions and, with labels, labels and weights (1: there is a label)."""
   out = {name: np.zeros((rows, seq_length), np.int32) for name in (*TOKENS, 'unit_starts')}
   out['input_ids'][:] = tokenizer.pad_id
+  # Below, a place is an index in all rows laid end to end: views [R * T] of the arrays.
   ids, types, positions, segments, starts = (array.reshape(-1) for array in out.values())
-  second = sizes[:, 1] > 0 if second is None else second
+  size_a, size_b = sizes.T
+  if second is None:
+    second = size_b > 0
   has_cls, has_sep = np.ones((2, len(sizes)), bool) if marks is None else np.transpose(marks)
-  lengths = has_cls + sizes.sum(axis=1) + has_sep * (1 + second)
-  first = np.searchsorted(row_of, row_of)  # the first example in the row of each example
+  lengths = has_cls + size_a + size_b + has_sep * (1 + second)
+  # [E] of each example: its number in its row, and where it begins there.
+  first = np.searchsorted(row_of, row_of)  # the first example of the row
+  slot = np.arange(len(sizes)) - first
   before = np.cumsum(lengths) - lengths
-  slot, in_row = np.arange(len(sizes)) - first, before - before[first]
+  in_row = before - before[first]
   begin = row_of * seq_length + in_row
-  every = spread(begin, lengths)
+  every = spread(begin, lengths)  # the places of all their tokens
   positions[every] = every - np.repeat(begin, lengths)
   segments[every] = np.repeat(slot + 1, lengths)
   begin_a = begin + has_cls
-  begin_b = begin_a + sizes[:, 0] + has_sep
-  at = spread(np.stack([begin_a, begin_b], axis=1).reshape(-1), sizes.reshape(-1))
-  ids[at], starts[at] = tokens, units
-  types[spread(begin_b, second * (sizes[:, 1] + has_sep))] = 1
+  begin_b = begin_a + size_a + has_sep
+  begins = np.stack([begin_a, begin_b], axis=1)
+  ordinary = spread(begins.reshape(-1), sizes.reshape(-1))
+  ids[ordinary] = tokens
+  starts[ordinary] = units
+  types[spread(begin_b, second * (size_b + has_sep))] = 1
   if has_cls.any():
     ids[begin[has_cls]] = tokenizer.cls_id
-  ids[(begin_a + sizes[:, 0])[has_sep]] = tokenizer.sep_id
-  ids[(begin_b + sizes[:, 1])[has_sep & second]] = tokenizer.sep_id
+  ids[(begin_a + size_a)[has_sep]] = tokenizer.sep_id
+  ids[(begin_b + size_b)[has_sep & second]] = tokenizer.sep_id
 
   def in_slots(values, kind):
     array = np.zeros((rows, slots), kind)

@@ -4,7 +4,6 @@ The cutting is google-research/bert's create_pretraining_data.py (Devlin et al. 
 order: ALBERT, Lan et al. 2019), over all documents at once.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -32,7 +31,7 @@ Drawn = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 class Pair(NamedTuple):
   """A kind of sentence pairs."""
 
-  labels: tuple[str, ...]  # their names, in the order of their numbers
+  labels: tuple[str, str]  # the names of the labels 0 and 1
   documents: int  # the least a corpus needs
   draw: Callable[[Corpus, Cuts, np.random.Generator], Drawn]
   words: str  # the task that it teaches, as part of a sentence
@@ -41,28 +40,38 @@ class Pair(NamedTuple):
 def draw_next(corpus: Corpus, cuts: Cuts, rng: np.random.Generator) -> Drawn:
   """Replaces B in half of the examples, and where there is none, by a stretch of another document;
   B goes into the next example."""
-  at, documents, n = corpus.sentences, corpus.documents, len(cuts.document)
-  a, b = _spans(at, cuts)
+  at = corpus.sentences
+  documents = corpus.documents
+  n = len(cuts.document)
+  a, true_b = _spans(at, cuts)
   label = (rng.random(n) < 0.5) | (cuts.split == cuts.last)
   other = rng.integers(0, len(documents) - 2, n)  # any document but this one
   other += other >= cuts.document
   begin = documents[other] + _below(rng, documents[other + 1] - documents[other])
-  want = at[begin] + cuts.target - (at[cuts.split] - at[cuts.first])
+  size_a = at[cuts.split] - at[cuts.first]
+  want = at[begin] + cuts.target - size_a  # where B should end
   end = np.clip(at.searchsorted(want), begin + 1, documents[other + 1])
-  b = np.where(label[:, None], np.stack([at[begin], at[end]], axis=1), b)
-  return a, b, label, np.where(label, cuts.split, cuts.last)
+  random_b = np.stack([at[begin], at[end]], axis=1)
+  b = np.where(label[:, None], random_b, true_b)
+  next_first = np.where(label, cuts.split, cuts.last)
+  return a, b, label, next_first
 
 
 def draw_order(corpus: Corpus, cuts: Cuts, rng: np.random.Generator) -> Drawn:
   """Swaps A and B in half of the examples; a lone sentence is split within."""
-  at, n = corpus.sentences, len(cuts.document)
-  a, b = _spans(at, cuts)
+  at = corpus.sentences
+  n = len(cuts.document)
+  first, second = _spans(at, cuts)
   size = at[cuts.last] - at[cuts.first]
   inside = at[cuts.first] + 1 + _below(rng, size - 1)
-  a[:, 1] = b[:, 0] = np.where(cuts.split == cuts.last, inside, at[cuts.split])
-  label = rng.random(n) < 0.5
-  a, b = np.where(label[:, None], b, a), np.where(label[:, None], a, b)
-  return a, b, np.where(size > 1, label, -1), cuts.last  # a single token has no order
+  boundary = np.where(cuts.split == cuts.last, inside, at[cuts.split])
+  first[:, 1] = boundary
+  second[:, 0] = boundary
+  is_swapped = rng.random(n) < 0.5
+  a = np.where(is_swapped[:, None], second, first)
+  b = np.where(is_swapped[:, None], first, second)
+  label = np.where(size > 1, is_swapped, -1)  # a single token has no order
+  return a, b, label, cuts.last
 
 
 def _spans(at, cuts):
@@ -77,20 +86,12 @@ PAIRS = {
 }
 
 
-def further_labels(pair: Pair | None) -> tuple[str, ...]:
-  """The names under which the third and later labels of a kind of pairs are counted."""
-  return tuple(f'label_{k}' for k in range(2, len(pair.labels))) if pair else ()
-
-
-def prior(totals: Sequence[Mapping[str, int]], kind: str) -> tuple[int, float]:
-  """The most frequent label of a kind of pairs and its share, from Rows.totals of corpora."""
-  total = Counter()
-  for of_corpus in totals:
-    total.update(of_corpus)
-  names = 'ones', *further_labels(PAIRS[kind])
-  shares = [total[name] / max(1, total['labelled']) for name in names]
-  shares.insert(0, 1 - sum(shares))
-  return shares.index(max(shares)), max(shares)
+def prior(totals: Sequence[Mapping[str, int]]) -> tuple[int, float]:
+  """The more frequent label of pairs and its share, from Rows.totals of corpora."""
+  labelled = sum(of_corpus['labelled'] for of_corpus in totals)
+  ones = sum(of_corpus['ones'] for of_corpus in totals)
+  share = ones / max(1, labelled)
+  return (1, share) if share > 0.5 else (0, 1 - share)
 
 
 def plan_pairs(
@@ -102,26 +103,36 @@ def plan_pairs(
   a random smaller number) and split at a random sentence into A and B, which the pair's `draw` then
   changes and labels. Excess tokens are cut from either end of the longer half at random. Unlike in
   the reference, the length is drawn for each example, and not once per document."""
-  at, documents = corpus.sentences, corpus.documents
+  at = corpus.sentences
+  documents = corpus.documents
   active = np.flatnonzero(np.diff(documents))  # documents with sentences left, one example of each
   first = documents[active]  # the next sentence of each document
-  examples, cut = [], 0
+  owners, plans = [], []  # the document of each example, and its columns
+  cut = 0
   while len(active):
-    n, stop = len(active), documents[active + 1]
-    target = np.where(rng.random(n) < short_seq_prob, rng.integers(2, room + 1, n), room)
+    n = len(active)
+    stop = documents[active + 1]
+    is_short = rng.random(n) < short_seq_prob
+    target = np.where(is_short, rng.integers(2, room + 1, n), room)
     last = np.clip(at.searchsorted(at[first] + target), first + 1, stop)
     split = first + 1 + _below(rng, last - first - 1)
-    a, b, label, last = pair.draw(corpus, Cuts(active, first, split, last, target), rng)
+    cuts = Cuts(active, first, split, last, target)
+    a, b, label, first = pair.draw(corpus, cuts, rng)
     a, b, lost = _truncate(a, b, room, rng)
-    swap = a[:, 0] == a[:, 1]  # A is empty: B stands first
-    a, b = np.where(swap[:, None], b, a), np.where(swap[:, None], a, b)
-    examples.append((active, np.concatenate([a, b, label[:, None].astype(np.int64)], axis=1)))
+    is_empty = (a[:, 0] == a[:, 1])[:, None]  # then B stands first
+    columns = [
+      np.where(is_empty, b, a),
+      np.where(is_empty, a, b),
+      label[:, None].astype(np.int64),
+    ]
+    owners.append(active)
+    plans.append(np.concatenate(columns, axis=1))
     cut += int(lost.sum())
-    first = last
     more = first < stop
-    active, first = active[more], first[more]
-  document, plan = (np.concatenate(x) for x in zip(*examples, strict=True))
-  return plan[np.argsort(document, kind='stable')], cut
+    active = active[more]
+    first = first[more]
+  in_order = np.argsort(np.concatenate(owners), kind='stable')
+  return np.concatenate(plans)[in_order], cut
 
 
 def _below(rng, limits):
@@ -132,13 +143,18 @@ def _below(rng, limits):
 def _truncate(a, b, room, rng):
   """Shortens spans (first token, end) [n, 2] to `room` tokens in all; also returns each loss [n].
   Tokens are taken from the longer of the two, each time from a random end."""
-  size_a, size_b = a[:, 1] - a[:, 0], b[:, 1] - b[:, 0]
+  size_a = a[:, 1] - a[:, 0]
+  size_b = b[:, 1] - b[:, 0]
   lost = np.maximum(0, size_a + size_b - room)
   from_a = np.clip(size_a - size_b, 0, lost)
   from_b = np.clip(size_b - size_a, 0, lost - from_a)
   rest = lost - from_a - from_b  # equally long now: in turn, B first
-  from_a, from_b = from_a + rest // 2, from_b + rest - rest // 2
-  front_a, front_b = rng.binomial(from_a, 0.5), rng.binomial(from_b, 0.5)
-  a = np.stack([a[:, 0] + front_a, a[:, 1] - from_a + front_a], axis=1)
-  b = np.stack([b[:, 0] + front_b, b[:, 1] - from_b + front_b], axis=1)
-  return a, b, lost
+  from_a += rest // 2
+  from_b += rest - rest // 2
+  return _shorter(a, from_a, rng), _shorter(b, from_b, rng), lost
+
+
+def _shorter(spans, lost, rng):
+  """Spans [n, 2] without `lost` [n] tokens, each taken from the front or the end by chance."""
+  front = rng.binomial(lost, 0.5)
+  return np.stack([spans[:, 0] + front, spans[:, 1] - lost + front], axis=1)

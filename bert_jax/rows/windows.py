@@ -22,8 +22,10 @@ def stride_of(room: int) -> int:
 def around(first: int, last: int, length: int, room: int) -> list[tuple[int, int]]:
   """Windows (start, stop) of `room` tokens that cover the tokens first to last - 1 of `length`. A
   single one has as much context on either side; several overlap by half."""
-  if last - first <= room:
-    start = max(0, min(first - (room - (last - first)) // 2, length - room))
+  size = last - first
+  if size <= room:
+    in_the_middle = first - (room - size) // 2
+    start = max(0, min(in_the_middle, length - room))
     return [(start, min(start + room, length))]
   begins = [*range(first, last - room, max(1, room // 2)), last - room]
   return [(start, start + room) for start in begins]
@@ -34,9 +36,11 @@ def owners(
 ) -> np.ndarray:
   """The window, by number, that gives each position of `at` [n] most context on its shorter side
   (run_squad.py's "maximum context"). bonus: added per token of a window's length."""
-  first, end = np.asarray(begins)[:, None], np.asarray(ends)[:, None]
-  context = np.minimum(at - first, end - 1 - at)
-  return np.argmax(np.where(context >= 0, context + bonus * (end - first), -1.0), axis=0)
+  first = np.asarray(begins)[:, None]
+  end = np.asarray(ends)[:, None]
+  context = np.minimum(at - first, end - 1 - at)  # [W, n], below 0 outside of a window
+  worth = context + bonus * (end - first)
+  return np.argmax(np.where(context >= 0, worth, -1.0), axis=0)
 
 
 def cut(parts: Sequence[np.ndarray], room: int, keep: str = 'head') -> list[tuple]:
@@ -49,7 +53,8 @@ def cut(parts: Sequence[np.ndarray], room: int, keep: str = 'head') -> list[tupl
     begins = starts(len(ids), room, stride_of(room))
     return [(ids[start : start + room],) for start in begins]
   head = {'head': room, 'tail': 0, 'head_tail': room // 4}[keep]
-  return [(np.concatenate([ids[:head], ids[len(ids) - (room - head) :]]),)]
+  tail = room - head
+  return [(np.concatenate([ids[:head], ids[len(ids) - tail :]]),)]
 
 
 def truncate(parts: Sequence[np.ndarray], room: int) -> tuple[np.ndarray, ...]:
@@ -58,6 +63,7 @@ def truncate(parts: Sequence[np.ndarray], room: int) -> tuple[np.ndarray, ...]:
     return tuple(parts)
   if len(parts) == 1:
     return (parts[0][:room],)
-  a, b = map(len, parts)
-  a = max(min(a, room - room // 2), room - b)  # equally long if both are cut, or the first by one
-  return parts[0][:a], parts[1][: room - a]
+  first, second = parts
+  half = room - room // 2  # the first is longer by one if both are cut
+  kept = max(min(len(first), half), room - len(second))
+  return first[:kept], second[: room - kept]

@@ -16,7 +16,7 @@ from bert_jax.config import InputError
 from bert_jax.corpus import tokenized
 from bert_jax.corpus.units import Encoder
 from bert_jax.objectives.encode import row_spec, slot_spec
-from bert_jax.rows import batches, sentence_pairs
+from bert_jax.rows import batches
 from bert_jax.rows import order as order_lib
 from bert_jax.rows.ahead import Ahead
 from bert_jax.rows.corpus_rows import Rows
@@ -608,24 +608,6 @@ def test_rows_that_do_not_fit_a_model_are_refused(text, tokenizer, limit, change
   limits = {'position_ids': limit, 'no array of the batch': 1}
   with pytest.raises(InputError, match=sentence) if sentence else contextlib.nullcontext():
     make_batches(rows, tokenizer, seed=None, limits=limits).check()
-
-
-def test_a_third_kind_of_pairs_is_one_entry_and_its_labels_are_counted(
-  text, tokenizer, monkeypatch
-):
-  """Pairs of three labels: in order, swapped, or B begins in the middle of what follows."""
-
-  def draw(corpus, cuts, rng):
-    a, b, label, first = sentence_pairs.draw_order(corpus, cuts, rng)
-    return a, b, np.where((label >= 0) & (rng.random(len(label)) < 0.6), 2, label), first
-
-  third = sentence_pairs.Pair(('in order', 'swapped', 'other'), 1, draw, 'three orders')
-  monkeypatch.setitem(sentence_pairs.PAIRS, 'three', third)
-  rows = planned(text, tokenizer, kind='three', seq_length=64, seed=3)
-  counts, totals = [int((rows.plan[:, 4] == k).sum()) for k in range(3)], rows.totals
-  assert totals['ones'] == counts[1] and totals['label_2'] == counts[2] > sum(counts) / 2
-  prior = sentence_pairs.prior([totals, totals], 'three')
-  assert prior == (2, pytest.approx(max(counts) / sum(counts)))
 
 
 # ---- ahead of the step ---------------------------------------------------------------------------

@@ -70,7 +70,7 @@ def add(
 def add_pairs(source: Any, kind: str, totals: Sequence[Mapping[str, int]]) -> None:
   """Adds the baseline of the accuracy of a kind of sentence pairs, from Rows.totals of corpora."""
   name = f'{kind}_accuracy'
-  label, share = sentence_pairs.prior(totals, kind)
+  label, share = sentence_pairs.prior(totals)
   source.baselines[name] = Level(share, 'prior')
 
   @jax.jit

@@ -97,10 +97,11 @@ READ_WITH: dict[str, tuple[str, tuple[str, ...]]] = {
   'rotary_theta': ('position_embeddings', ('rotary',)),
   'conv_width': ('mixer', ('conv',)),
   'attention_head_size': ('mixer', ('attention',)),
+  'attention_window': ('mixer', ('attention',)),
+  'attention_implementation': ('mixer', ('attention',)),
   'pos_att_type': ('position_embeddings', ('disentangled',)),
   'max_relative_positions': ('position_embeddings', ('disentangled', 'relative_bias')),
   'position_buckets': ('position_embeddings', ('disentangled', 'relative_bias')),
-  'relative_clamp': ('position_embeddings', ('relative',)),
 }
 
 

@@ -222,7 +222,6 @@ def differences(family: ReleasedFamily, exported: Exported) -> dict[str, Any]:
 
 # {setting of transformers' generate that is read: how it is called here}, see Description.writing.
 WRITING = {
-  'repetition_penalty': 'repetition_penalty',
   'num_beams': 'beams',
   'eos_token_id': 'ends',
   'length_penalty': 'length_penalty',

@@ -83,28 +83,6 @@ softmax_attention.defvjp(_attention_forward, _attention_backward)
 KERNELS = 'einsum', 'xla', 'cudnn', 'splash'  # values of model.attention_implementation
 
 
-def refusal(kernel: str, causal: Any, window: Any, bias: bool, dropout: float, places: bool) -> str:
-  """A sentence that says why a kernel cannot compute such attention, and the fix; '': it can.
-  causal, window: as in Pattern; before there are arrays, 'by row' and 'by layer' stand for them.
-  bias, places: does the pattern have a bias, do its Tokens have places? dropout: its rate."""
-  is_splash, fix = kernel == 'splash', 'use einsum or xla.'
-  if dropout and kernel != 'einsum':
-    fix = 'set model.attention_probs_dropout_prob=0 or use einsum.'
-    reason = f'cannot drop attention probabilities; {fix}'
-  elif bias and kernel in ('cudnn', 'splash'):
-    reason = f'cannot add a bias (ALiBi, relative) to the scores; {fix}'
-  elif is_splash and not isinstance(window, int):
-    fix = f'set model.scan_layers=false or {fix}'
-    reason = f'has one window for all scanned layers, and here they differ; {fix}'
-  elif is_splash and not isinstance(causal, bool):
-    reason = f'cannot be causal in some rows only; {fix}'
-  elif is_splash and places:
-    reason = f'knows the order of tokens in a row only; {fix}'
-  else:
-    return ''
-  return f'model.attention_implementation={kernel} {reason}'
-
-
 def attend(
   qkv: QKV, pattern: Pattern, *, kernel: str, key: Array | None = None, rate: float = 0.0
 ) -> Array:
@@ -114,29 +92,20 @@ def attend(
   probabilities. kernel: 'einsum' is softmax_attention above; 'xla' and 'cudnn' are implementations
   of jax.nn.dot_product_attention; 'splash' is Pallas's kernel for TPUs, which never holds all
   probabilities of a row; without a TPU, or if a length is no multiple of 128, 'xla' runs instead.
-  The softmax is float32 in all of them. ValueError for what the kernel cannot do."""
-  sentence = refusal(
-    kernel,
-    causal=pattern.causal,
-    window=pattern.window,
-    bias=pattern.bias is not None,
-    dropout=rate,
-    places=any(x.places is not None for x in (pattern.queries, pattern.keys)),
-  )
-  if sentence:
-    raise ValueError(sentence)
-  if kernel == 'splash' and any(x.shape[1] % 128 for x in qkv):
+  The softmax is float32 in all of them. What each kernel cannot do: see refusals.py."""
+  q_BTHd, k_BTHd, v_BTHd = qkv
+  if kernel == 'splash' and (q_BTHd.shape[1] % 128 or k_BTHd.shape[1] % 128):
     kernel = 'xla'
   if kernel == 'splash':
     elsewhere = functools.partial(attend, kernel='xla')
     return jax.lax.platform_dependent(qkv, pattern, tpu=splash, default=elsewhere)
   bias = pattern.bias
   if kernel == 'einsum':
-    pattern, to_itself = dataclasses.replace(pattern, bias=None), pattern.queries is pattern.keys
-    return softmax_attention(qkv, bias, pattern, key, rate, to_itself)
+    to_itself = pattern.queries is pattern.keys
+    without_bias = dataclasses.replace(pattern, bias=None)
+    return softmax_attention(qkv, bias, without_bias, key, rate, to_itself)
   if bias is not None:
     bias = jnp.expand_dims(bias, range(4 - bias.ndim))
-  q_BTHd, k_BTHd, v_BTHd = qkv
   return jax.nn.dot_product_attention(
     q_BTHd, k_BTHd, v_BTHd, bias, mask=sees(pattern)[:, None], implementation=cast(Any, kernel)
   )
@@ -149,7 +118,9 @@ def splash(qkv: QKV, pattern: Pattern, interpret: bool = False) -> Array:
   from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernels
   from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
-  shape = qkv[0].shape[1], qkv[1].shape[1]
+  q_BTHd, k_BTHd, v_BTHd = qkv
+  queries_BT, keys_BT = pattern.queries.segment_ids, pattern.keys.segment_ids
+  shape = q_BTHd.shape[1], k_BTHd.shape[1]
   block_q, block_kv = _block_size(shape[0]), _block_size(shape[1])
   sizes = kernels.BlockSizes(
     block_q=block_q,
@@ -175,18 +146,20 @@ def splash(qkv: QKV, pattern: Pattern, interpret: bool = False) -> Array:
     out: Any = jax.vmap(kernel)(q, k, v, kernels.SegmentIds(queries_BT, keys_BT))
     return out.swapaxes(1, 2)
 
-  segments = pattern.queries.segment_ids, pattern.keys.segment_ids
   mesh = jax.sharding.get_abstract_mesh()
   left = {*mesh.axis_names} - {*mesh.manual_axes}
-  if not left:
-    return on_a_device(*qkv, *segments)
-  heads = nn.logical_to_mesh_axes(('batch', None, 'heads', None))
-  rows = nn.logical_to_mesh_axes(('batch', None))
-  specs = heads, heads, heads, rows, rows
-  by_shard: Any = jax.shard_map(
-    on_a_device, in_specs=specs, out_specs=heads, axis_names=left, check_vma=False
-  )
-  return by_shard(*qkv, *segments)
+  run: Any = on_a_device
+  if left:
+    heads = nn.logical_to_mesh_axes(('batch', None, 'heads', None))
+    rows = nn.logical_to_mesh_axes(('batch', None))
+    run = jax.shard_map(
+      on_a_device,
+      in_specs=(heads, heads, heads, rows, rows),
+      out_specs=heads,
+      axis_names=left,
+      check_vma=False,
+    )
+  return run(q_BTHd, k_BTHd, v_BTHd, queries_BT, keys_BT)
 
 
 def _block_size(length):

@@ -105,8 +105,6 @@ class ModelConfig:
   scaled_initializer: bool = setting(False,
     'layers that add to the residual: initializer_range / sqrt(2 * layers)', affects={'start'})
   causal: bool = setting(False, 'no token sees a later one (GPT)')
-  relative_clamp: int = setting(0,
-    'longer relative distances count as this; 0: all differ', '[0, inf)', affects=())
   max_relative_positions: int = setting(512,
     'disentangled positions and relative_bias: longer distances count as this', '[4, inf)')
   position_buckets: int = setting(0,

@@ -125,14 +125,21 @@ def embed(config: ModelConfig, count: int, name: str) -> Table:
   return Table(count, config.embedding_width, dtype=jnp.float32, embedding_init=init, name=name)
 
 
-# Each is made with epsilon, dtype and name. RMSNorm (Zhang & Sennrich 2019) subtracts no mean and
-# adds no bias.
-NORMS: dict[str, Callable[..., Any]] = {'layer_norm': nn.LayerNorm, 'rms_norm': nn.RMSNorm}
+def layer_norm(config: ModelConfig, name: str) -> nn.LayerNorm:
+  """Ba et al. 2016 (https://arxiv.org/abs/1607.06450)."""
+  dtype: Any = config.dtype
+  return nn.LayerNorm(config.layer_norm_eps, dtype=dtype, use_bias=config.norm_bias, name=name)
+
+
+def rms_norm(config: ModelConfig, name: str) -> nn.RMSNorm:
+  """Subtracts no mean and adds no bias (Zhang & Sennrich 2019)."""
+  dtype: Any = config.dtype
+  return nn.RMSNorm(config.layer_norm_eps, dtype=dtype, name=name)
+
+
+NORMS = {'layer_norm': layer_norm, 'rms_norm': rms_norm}
 
 
 def norm(config: ModelConfig, name: str = 'LayerNorm') -> Callable[[Array], Array]:
   """The norm `config.norm`. The name of its parameters does not depend on its kind."""
-  options: Any = {'epsilon': config.layer_norm_eps, 'dtype': config.dtype, 'name': name}
-  if config.norm == 'layer_norm':
-    options['use_bias'] = config.norm_bias
-  return NORMS[config.norm](**options)
+  return NORMS[config.norm](config, name)

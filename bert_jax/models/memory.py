@@ -35,19 +35,19 @@ class Memory:
 
 
 def before(module: nn.Module, x_BTD: Array, tokens: Tokens) -> tuple[Array, Tokens, Tokens]:
-  (
-    """Puts the memory of an attention module before x, and x into the memory. Returns (the
-  vectors of keys [B, M + T, D], the Tokens of queries, the Tokens of keys). Without a memory both
-  Tokens are x's."""
-    ''
-  )
+  """Puts the memory of an attention module before x, and x into the memory. Returns (the vectors of
+  keys [B, M + T, D], the Tokens of queries, the Tokens of keys). Without a memory both Tokens are
+  x's."""
   if tokens.memory is None:
-    return x_BTD if tokens.keys_from is None else tokens.keys_from, tokens, tokens
-  memory, (B, T, D) = tokens.memory, x_BTD.shape
+    keys_BTD = x_BTD if tokens.keys_from is None else tokens.keys_from
+    return keys_BTD, tokens, tokens
+  memory = tokens.memory
+  B, T, D = x_BTD.shape
   M = memory.segment_ids.shape[1]
   none_BMD = jnp.zeros((B, M, D), x_BTD.dtype)
-  both_BTD, states_BMD = memory.with_row(module.get_variable('memory', 'states', none_BMD), x_BTD)
-  module.put_variable('memory', 'states', states_BMD)
+  states_BMD = module.get_variable('memory', 'states', none_BMD)
+  both_BTD, next_BMD = memory.with_row(states_BMD, x_BTD)
+  module.put_variable('memory', 'states', next_BMD)
   ids_BT = jnp.concatenate([memory.segment_ids, tokens.segment_ids], axis=1)
   places = jnp.arange(M + T)
   at_BT = jnp.broadcast_to(places, ids_BT.shape)

@@ -7,7 +7,7 @@ or [B, L, M, D] for scanned layers. segment_ids are 0 where it is empty. The new
 B batch, M vectors of memory, T tokens, D hidden size.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -39,23 +39,27 @@ def empty(config: ModelConfig, batch_size: int, length: int) -> dict[str, Any]:
 def encode(
   config: ModelConfig,
   params: Any,
-  arrays: Sequence[Array],
+  batch: Mapping[str, Array],
   memory: dict[str, Any],
   taken_B: Array,
   rng: Array | None = None,
   causal: Causal = False,
 ) -> tuple[Any, dict[str, Any]]:
-  """Encodes rows with a memory: (hidden states [B, T, D], the memory after them). arrays: the four
-  of an Encoder. taken_B: how many tokens of each row enter the memory. rng: for dropout."""
+  """Encodes rows with a memory: (hidden states [B, T, D], the memory after them). batch: has the
+  four arrays of an Encoder. taken_B: how many tokens of each row enter the memory. rng: for
+  dropout."""
   before = Memory(memory['segment_ids'], taken_B)
   hidden_BTD, after = Encoder(config).apply(
     {'params': params, 'memory': memory['states']},
-    *arrays,
+    batch['input_ids'],
+    batch['token_type_ids'],
+    batch['position_ids'],
+    batch['segment_ids'],
     causal=causal,
     memory=before,
     deterministic=rng is None,
     rngs={} if rng is None else {'dropout': rng},
     mutable=['memory'],
   )
-  _, ids_BM = before.with_row(before.segment_ids, arrays[3])
+  _, ids_BM = before.with_row(before.segment_ids, batch['segment_ids'])
   return hidden_BTD, {'segment_ids': ids_BM, 'states': after['memory']}

@@ -62,7 +62,8 @@ class Relative(OwnScores):
   def __call__(
     self, q_BTHd: Array, k_BTHd: Array, pattern: Pattern, project: Project
   ) -> tuple[Array, Array]:
-    config, (_, Tq, H, d) = self.config, q_BTHd.shape
+    config = self.config
+    _, Tq, H, d = q_BTHd.shape
     u_Hd, v_Hd = (
       self.param(name, layers.initializer(config), (H * d,)).astype(q_BTHd.dtype).reshape(H, d)
       for name in ('content_bias', 'position_bias')
@@ -72,8 +73,6 @@ class Relative(OwnScores):
     N = Tk + later
     # In a program that is exported Tk is symbolic, not an int.
     distances_N = Tk - 1 - (np if isinstance(Tk, int) else jnp).arange(N)
-    if config.relative_clamp:
-      distances_N = distances_N.clip(-config.relative_clamp, config.relative_clamp)
     r_ND = sinusoids(distances_N, H * d)
     r_ND = Dropout(config.hidden_dropout_prob, self.deterministic, shared=True)(r_ND)
     r_NHd = layers.dense(config, H * d, 'distance', bias=False)(r_ND).reshape(-1, H, d)
@@ -100,14 +99,17 @@ class Disentangled(OwnScores):
   def __call__(
     self, q_BTHd: Array, k_BTHd: Array, pattern: Pattern, project: Project
   ) -> tuple[Array, Array]:
-    config, Tq, Tk = self.config, q_BTHd.shape[1], k_BTHd.shape[1]
+    config = self.config
+    Tq, Tk = q_BTHd.shape[1], k_BTHd.shape[1]
     names = config.pos_att_type.split('|')
+    terms = 1 + len(names)
+    size = math.sqrt(terms * q_BTHd.shape[-1])
     drop = Dropout(config.hidden_dropout_prob, self.deterministic, shared=True)
-    r_RD, terms = drop(pattern.queries.distances), 1 + len(names)
+    r_RD = drop(pattern.queries.distances)
     distances_N = (np if isinstance(Tk, int) else jnp).arange(1 - Tq, Tk)
     r_ND = r_RD[rows_of(config, distances_N)]
     at_BTT = _places(pattern, Tk, Tq + Tk - 1)
-    scores, size = jnp.zeros(()), math.sqrt(terms * q_BTHd.shape[-1])
+    scores = jnp.zeros(())
     if 'c2p' in names:
       scores += _scores(q_BTHd / size, project('key', r_ND[::-1]), Tk, at_BTT)
     if 'p2c' in names:  # a row for each key

@@ -117,16 +117,21 @@ class Objective(abc.ABC):
   def flops(self, batch_size: int, moment: Moment | None = None) -> float:
     """Floating-point operations of the matrix products in `terms` of one batch. moment: a step of
     the training, for an objective that changes by step, or an evaluation; None: the last step."""
-    known, now = vars(self).setdefault('_flops', {}), Moment(train=moment is None or moment.train)
+    known = vars(self).setdefault('_flops', {})
+    now = Moment(train=moment is None or moment.train)
+
+    def forward(params, batch, rng, carry, constants):
+      batch = self.prepare(batch, rng, now)
+      return self.terms(params, batch, rng, True, carry, constants)
+
     if (batch_size, now.train) not in known:
-
-      def forward(params, batch, rng, carry, constants):
-        batch = self.prepare(batch, rng, now)
-        return self.terms(params, batch, rng, True, carry, constants)
-
       rng = jax.random.key(0)
-      params, batch = jax.eval_shape(self.init, rng), self.spec(batch_size)
-      carry, constants = self.carry(batch_size), self.constants(None)
-      products = flops.products(forward, params, batch, rng, carry, constants)
-      known[batch_size, now.train] = products
+      known[batch_size, now.train] = flops.products(
+        forward,
+        jax.eval_shape(self.init, rng),
+        self.spec(batch_size),
+        rng,
+        self.carry(batch_size),
+        self.constants(None),
+      )
     return known[batch_size, now.train]

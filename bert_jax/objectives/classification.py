@@ -75,8 +75,11 @@ class Classification(LabelledExamples):
     if (mean, scale) == (0, 1) or self.part not in params:
       return params
     dense = params[self.part]['dense']
-    dense = {'kernel': dense['kernel'] * scale, 'bias': dense['bias'] * scale + mean}
-    return params | {self.part: {'dense': dense}}
+    rescaled = {
+      'kernel': dense['kernel'] * scale,
+      'bias': dense['bias'] * scale + mean,
+    }
+    return params | {self.part: {'dense': rescaled}}
 
   @property
   def regression(self) -> bool:
@@ -97,10 +100,13 @@ class Classification(LabelledExamples):
     slots = out['example_ids']
     if self.hierarchical:
       out['groups'] = slots
-    if self.regression or self.multi_label:
-      several = (len(self.labels),) if self.multi_label else ()
-      return out | {'labels': jax.ShapeDtypeStruct((*slots.shape, *several), jnp.float32)}
-    return out | {'labels': slots}
+    if self.multi_label:
+      out['labels'] = jax.ShapeDtypeStruct((*slots.shape, len(self.labels)), jnp.float32)
+    elif self.regression:
+      out['labels'] = jax.ShapeDtypeStruct(slots.shape, jnp.float32)
+    else:
+      out['labels'] = slots
+    return out
 
   @property
   def has_pooler(self) -> bool:
@@ -116,17 +122,22 @@ class Classification(LabelledExamples):
     if self.pooling == 'cls':
       x_BND = super().inputs(params, batch, hidden_BTD)
     else:
-      segments_BT, positions_BN = batch['segment_ids'], batch['cls_positions']
-      is_in_BNT = pooling.tokens_of_examples(segments_BT, positions_BN)
-      pooler = models.Pooler(self.model)
-      if self.pooling == 'late_mean':
-        hidden_BTD = shared.apply(pooler, params.get('pooler', {}), hidden_BTD)
-      x_BND = pooling.means(hidden_BTD, is_in_BNT)
-      if self.pooling == 'pooled_mean':
-        x_BND = shared.apply(pooler, params.get('pooler', {}), x_BND)
+      x_BND = self._means(params, batch, hidden_BTD)
     if not self.hierarchical:
       return x_BND
     return over_groups(params['windows']['query'], x_BND, batch['groups'])
+
+  def _means(self, params, batch, hidden_BTD):
+    """The means [B, N, D] of the hidden states of each example, by the kind of pooling."""
+    is_in_BNT = pooling.tokens_of_examples(batch['segment_ids'], batch['cls_positions'])
+
+    def pooled(x):
+      return shared.apply(models.Pooler(self.model), params.get('pooler', {}), x)
+
+    if self.pooling == 'late_mean':
+      return pooling.means(pooled(hidden_BTD), is_in_BNT)
+    x_BND = pooling.means(hidden_BTD, is_in_BNT)
+    return pooled(x_BND) if self.pooling == 'pooled_mean' else x_BND
 
   def logits(self, params: Params, batch: Batch, rng: Key = None) -> jax.Array:
     logits = super().logits(params, batch, rng)
@@ -134,17 +145,19 @@ class Classification(LabelledExamples):
     return logits if (mean, scale) == (0, 1) else logits * scale + mean
 
   def logit_terms(self, logits: jax.Array, batch: Batch) -> dict[str, Mean]:
-    labels, weights_BN = batch['labels'], batch['weights']
+    labels = batch['labels']
+    weights_BN = batch['weights']
     if self.regression:
-      return {self.term: mean(jnp.square(logits[..., 0] - labels), weights_BN)}
-    by_class = jnp.asarray(self.class_weights or (1.0,) * len(self.labels))
+      squares_BN = jnp.square(logits[..., 0] - labels)
+      return {self.term: mean(squares_BN, weights_BN)}
+    weights_C = jnp.asarray(self.class_weights or (1.0,) * len(self.labels))
     if self.multi_label:
-      nats = optax.sigmoid_binary_cross_entropy(logits, labels) * by_class
-      return {self.term: mean(jnp.mean(nats, axis=-1), weights_BN)}
+      nats_BNC = optax.sigmoid_binary_cross_entropy(logits, labels) * weights_C
+      return {self.term: mean(jnp.mean(nats_BNC, axis=-1), weights_BN)}
     out = label_terms(self.term, logits, labels, weights_BN)
     if self.class_weights:
-      nats = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
-      out[self.term] = mean(nats, weights_BN * by_class[labels])
+      nats_BN = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+      out[self.term] = mean(nats_BN, weights_BN * weights_C[labels])
     return out
 
   def softmaxes(self, logits: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
@@ -158,8 +171,10 @@ class Classification(LabelledExamples):
     """As in the base class; in regression the squared difference from the teacher's number."""
     if not self.regression:
       return super().soft(logits, theirs, batch, temperature)
-    squares = jnp.square((logits - jax.lax.stop_gradient(theirs)) / self.units[1])[..., 0]
-    return mean(squares, batch['weights'])
+    _, scale = self.units
+    difference_BN1 = logits - jax.lax.stop_gradient(theirs)
+    squares_BN = jnp.square(difference_BN1 / scale)[..., 0]
+    return mean(squares_BN, batch['weights'])
 
 
 def over_groups(query_D: jax.Array, x_BND: jax.Array, groups_BN: jax.Array) -> jax.Array:

@@ -63,25 +63,33 @@ class Contrastive(ExampleRows):
 
   @property
   def metrics(self) -> tuple[str, ...]:
-    more = 'in_batch_accuracy', 'in_batch_accuracy_chance', 'false_negatives'
-    more = more if self.loss == 'in_batch' else ()
+    more = ()
+    if self.loss == 'in_batch':
+      more = 'in_batch_accuracy', 'in_batch_accuracy_chance', 'false_negatives'
     return *self.loss_weights, *more, *self.scores
 
   def spec(self, batch_size: int) -> Spec:
-    name, kind = ('text_ids', jnp.int32) if self.loss == 'in_batch' else ('scores', jnp.float32)
     out = super().spec(batch_size)
-    return out | {name: jax.ShapeDtypeStruct(out['weights'].shape, kind)}
+    slots = out['weights'].shape
+    if self.loss == 'in_batch':
+      return out | {'text_ids': jax.ShapeDtypeStruct(slots, jnp.int32)}
+    return out | {'scores': jax.ShapeDtypeStruct(slots, jnp.float32)}
 
   def init(self, rng: jax.Array) -> Params:
-    return init_model(self.model, rng, {}) | init_projection(self.model, jax.random.fold_in(rng, 1))
+    projection = init_projection(self.model, jax.random.fold_in(rng, 1))
+    return init_model(self.model, rng, {}) | projection
 
   def vectors(self, params: Params, batch: Batch, rng: Key = None) -> jax.Array:
     """The vectors [B, N, D] float32 of texts, neither cut nor scaled; rng turns dropout on."""
 
     def vectors_of(rows, rng):
-      hidden_BTD = encode(self.model, params['encoder'], rows, rng)
       return text_vectors(
-        self.model, params, hidden_BTD, rows['segment_ids'], rows['cls_positions'], self.pooling
+        self.model,
+        params,
+        encode(self.model, params['encoder'], rows, rng),
+        rows['segment_ids'],
+        rows['cls_positions'],
+        self.pooling,
       )
 
     if self.chunks == 1:
@@ -114,24 +122,36 @@ class Contrastive(ExampleRows):
     with jax.named_scope('loss'):
       if self.loss == 'cosent':
         scores_P = by_item(batch['scores'])[:, 0]
-        return self._by_width(vectors_PKD, cosent, scores_P, there_PK), carry
+
+        def of_scores(part_PKD):
+          return cosent(part_PKD, scores_P, there_PK, self.temperature)
+
+        return self._by_width(vectors_PKD, of_scores), carry
       negative_PC, false_PC = negatives(by_item(batch['text_ids']), there_PK)
-      out = self._by_width(vectors_PKD, in_batch, there_PK, negative_PC)
-      pairs_PC = (there_PK[:, 0] * there_PK[:, 1])[:, None] * (negative_PC | false_PC)
+
+      def of_pairs(part_PKD):
+        return in_batch(part_PKD, there_PK, negative_PC, self.temperature)
+
+      out = self._by_width(vectors_PKD, of_pairs)
+      is_pair_P = there_PK[:, 0] * there_PK[:, 1]
+      candidates_PC = is_pair_P[:, None] * (negative_PC | false_PC)
       if not train:
         chance_P = 1 / (1 + jnp.sum(negative_PC, axis=1))
-        out['in_batch_accuracy_chance'] = mean(chance_P, there_PK[:, 0] * there_PK[:, 1])
-      return out | {'false_negatives': mean(false_PC.astype(jnp.float32), pairs_PC)}, carry
+        out['in_batch_accuracy_chance'] = mean(chance_P, is_pair_P)
+      out['false_negatives'] = mean(false_PC.astype(jnp.float32), candidates_PC)
+      return out, carry
 
-  def _by_width(self, vectors_PKD, loss, *arguments):
-    """The loss of each width, and the other terms of the widest: {name: Mean}."""
+  def _by_width(self, vectors_PKD, terms_of):
+    """The loss of each width, and the other terms of the widest: {name: Mean}. terms_of: a function
+    of vectors [P, K, width]."""
     out = {}
     for width, name in self.losses_by_width.items():
       part_PKD = vectors_PKD[..., :width]
       if self.normalize:
         part_PKD = unit(part_PKD)
-      terms = loss(part_PKD, *arguments, self.temperature)
-      out |= {name: terms.pop(self.loss)} | terms
+      terms = terms_of(part_PKD)
+      out[name] = terms.pop(self.loss)
+      out |= terms
     return out
 
 
@@ -146,19 +166,21 @@ def negatives(ids_PK: jax.Array, there_PK: jax.Array) -> tuple[jax.Array, jax.Ar
   ids: equal for equal texts. there: 0 where an item has no text."""
   P, _ = ids_PK.shape
   anchors_P, positives_P = ids_PK[:, 0], ids_PK[:, 1]
-  ids_C, there_C = (x[:, 1:].T.ravel() for x in (ids_PK, there_PK))
+  ids_C = ids_PK[:, 1:].T.ravel()
+  there_C = there_PK[:, 1:].T.ravel()
   own_PC = jnp.arange(P)[:, None] == jnp.arange(ids_C.size)
   # The batch knows all positives of an anchor that it has in several items. Items are sorted by
   # anchor, and each turn of the loop compares the next positive of every anchor: no array is P x P,
   # and the arrays [P, C] stay split by anchor.
   order_P = jnp.argsort(anchors_P)
-  first_P, end_P = (
-    jnp.searchsorted(anchors_P[order_P], anchors_P, side=side) for side in ('left', 'right')
-  )
+  sorted_P = anchors_P[order_P]
+  first_P = jnp.searchsorted(sorted_P, anchors_P, side='left')
+  end_P = jnp.searchsorted(sorted_P, anchors_P, side='right')
 
   def compared(i, known_PC):
+    has_more_P = first_P + i < end_P
     positive_P = positives_P[order_P[jnp.minimum(first_P + i, P - 1)]]
-    is_known_PC = (first_P + i < end_P)[:, None] & (positive_P[:, None] == ids_C)
+    is_known_PC = has_more_P[:, None] & (positive_P[:, None] == ids_C)
     return nn.with_logical_constraint(known_PC | is_known_PC, ('batch', None))
 
   is_item_P = (there_PK[:, 0] > 0) & (there_PK[:, 1] > 0)  # empty items are all alike
@@ -173,8 +195,9 @@ def in_batch(
 ) -> dict[str, Mean]:
   """The loss in_batch: {'in_batch': cross-entropy in nats, 'in_batch_accuracy'}, Means."""
   P, _, D = vectors_PKD.shape
+  anchors_PD = vectors_PKD[:, 0]
   candidates_CD = vectors_PKD[:, 1:].swapaxes(0, 1).reshape(-1, D)
-  similar_PC = jnp.einsum('pd,cd->pc', vectors_PKD[:, 0], candidates_CD, precision=EXACT)
+  similar_PC = jnp.einsum('pd,cd->pc', anchors_PD, candidates_CD, precision=EXACT)
   logits_PC = temperature**-1 * similar_PC
   own_PC = jnp.arange(P)[:, None] == jnp.arange(len(candidates_CD))
   logits_PC = jnp.where(own_PC | negative_PC, logits_PC, -jnp.inf)
@@ -189,6 +212,7 @@ def cosent(
   """The loss {'cosent': Mean}; its weight is 1, or 0 if no two pairs have different scores."""
   similar_P = jnp.sum(vectors_PKD[:, 0] * vectors_PKD[:, 1], axis=-1) / temperature
   there_P = there_PK[:, 0] * there_PK[:, 1] > 0
+  # Row: the pair whose score is higher; column: the one that should be less similar.
   higher_PP = (scores_P[:, None] > scores_P) & there_P[:, None] & there_P
   excess_PP = jnp.where(higher_PP, similar_P - similar_P[:, None], -jnp.inf)
   total = jax.nn.logsumexp(jnp.append(excess_PP.ravel(), 0.0))

@@ -65,11 +65,12 @@ class Scorer(nn.Module):
   @nn.compact
   def __call__(self, spans: jax.Array, deterministic: bool = True) -> jax.Array:
     config = self.config
-    candidates = spans[:, :, 1:].astype(jnp.float32)
+    candidates = spans[:, :, 1:].astype(jnp.float32)  # [B, N, C, 2 D]
     pronoun = jnp.broadcast_to(spans[:, :, :1], candidates.shape).astype(jnp.float32)
-    x = jnp.concatenate([pronoun, candidates, pronoun * candidates], axis=-1)
-    x = Dropout(config.hidden_dropout_prob, deterministic)(x)
-    x = layers.exact_dense(config, config.hidden_size, 'hidden')(x)
-    x = Dropout(config.hidden_dropout_prob, deterministic)(nn.relu(x))
-    scores_BNC = layers.exact_dense(config, 1, 'score')(x)[..., 0]
-    return jnp.pad(scores_BNC, ((0, 0), (0, 0), (0, 1)))
+    pairs = jnp.concatenate([pronoun, candidates, pronoun * candidates], axis=-1)
+    pairs = Dropout(config.hidden_dropout_prob, deterministic)(pairs)
+    hidden_BNCD = nn.relu(layers.exact_dense(config, config.hidden_size, 'hidden')(pairs))
+    hidden_BNCD = Dropout(config.hidden_dropout_prob, deterministic)(hidden_BNCD)
+    scores_BNC = layers.exact_dense(config, 1, 'score')(hidden_BNCD)[..., 0]
+    none_of_them = (0, 0), (0, 0), (0, 1)
+    return jnp.pad(scores_BNC, none_of_them)

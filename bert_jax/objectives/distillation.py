@@ -86,8 +86,10 @@ class Distilled(Objective):
   def flops(self, batch_size: int, moment: Moment | None = None) -> float:
     """The student's operations and a third of the teacher's: a step counts three forward passes,
     two of them for the backward pass, which a teacher does not have; an evaluation one of each."""
-    student, teacher = (x.flops(batch_size, moment) for x in (self.student, self.teacher))
-    return student + teacher / (3 if moment is None or moment.train else 1)
+    student = self.student.flops(batch_size, moment)
+    teacher = self.teacher.flops(batch_size, moment)
+    is_step = moment is None or moment.train
+    return student + (teacher / 3 if is_step else teacher)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,24 +100,29 @@ class DistilledLanguageModel(Distilled):
 
   @property
   def loss_weights(self) -> dict[str, float]:
-    return super().loss_weights | ({'cosine': self.hidden_weight} if self.hidden_weight else {})
+    weights = super().loss_weights
+    if self.hidden_weight:
+      weights['cosine'] = self.hidden_weight
+    return weights
 
   @property
   def metrics(self) -> tuple[str, ...]:
-    return *super().metrics, *(('cosine',) if self.hidden_weight else ())
+    metrics = super().metrics
+    return (*metrics, 'cosine') if self.hidden_weight else metrics
 
   def terms(
     self, params: Any, batch: Batch, rng: Key, train: bool, carry: Any = None, constants: Any = None
   ) -> Terms:
     hidden_BTD = encode_mlm(self.student.model, params, batch, rng if train else None)
-    terms, mlm_BKV = self.student.hidden_terms(params, batch, hidden_BTD, train)
-    constants, model = jax.lax.stop_gradient(constants['teacher']), self.teacher.model
-    theirs_BTD = encode_mlm(model, constants, batch)
+    terms, mine_BKV = self.student.hidden_terms(params, batch, hidden_BTD, train)
+    teacher = self.teacher.model
+    weights = jax.lax.stop_gradient(constants['teacher'])
+    theirs_BTD = encode_mlm(teacher, weights, batch)
     at_masks_BKD = models.gather_positions(theirs_BTD, batch['masked_positions'])
-    theirs_BKV = models.word_logits(model, constants, at_masks_BKD)
+    theirs_BKV = models.word_logits(teacher, weights, at_masks_BKD)
     # Both tables may be padded to different numbers of rows.
-    V = min(self.student.model.vocab_size, model.vocab_size)
-    nats_BK = soft_nats(mlm_BKV[..., :V], theirs_BKV[..., :V], self.temperature)
+    V = min(self.student.model.vocab_size, teacher.vocab_size)
+    nats_BK = soft_nats(mine_BKV[..., :V], theirs_BKV[..., :V], self.temperature)
     terms['soft'] = mean(nats_BK, batch['masked_weights'])
     if self.hidden_weight:
       real_BT = (batch['segment_ids'] > 0).astype(jnp.float32)
@@ -126,6 +133,8 @@ class DistilledLanguageModel(Distilled):
 @jax.named_scope('loss')
 def cosine(x: jax.Array, y: jax.Array) -> jax.Array:
   """The cosine [...] of the angle between vectors [..., D], in float32; 0 for a zero vector."""
-  x, y = x.astype(jnp.float32), y.astype(jnp.float32)
+  x = x.astype(jnp.float32)
+  y = y.astype(jnp.float32)
   squares = jnp.sum(x * x, axis=-1) * jnp.sum(y * y, axis=-1)
-  return jnp.sum(x * y, axis=-1) * jax.lax.rsqrt(squares + 1e-12)
+  product = jnp.sum(x * y, axis=-1)
+  return product * jax.lax.rsqrt(squares + 1e-12)

@@ -36,7 +36,7 @@ def generator_of(model: models.ModelConfig, size: float, depth: float = 1.0) -> 
   its heads and its feed-forward layer. Embeddings have the discriminator's width, and a dense layer
   narrows them."""
   heads = models.share_of_heads(model.num_attention_heads, size)
-  hidden, embedding = model.hidden_size * heads // model.num_attention_heads, model.embedding_width
+  hidden = model.hidden_size * heads // model.num_attention_heads
   return dataclasses.replace(
     model,
     hidden_size=hidden,
@@ -44,7 +44,7 @@ def generator_of(model: models.ModelConfig, size: float, depth: float = 1.0) -> 
     num_attention_heads=heads,
     num_key_value_heads=0,
     intermediate_size=model.intermediate_size * heads // model.num_attention_heads,
-    embedding_size=0 if embedding == hidden else embedding,
+    embedding_size=0 if model.embedding_width == hidden else model.embedding_width,
   )
 
 
@@ -79,21 +79,28 @@ class Electra(MlmNsp):
 
   @property
   def metrics(self) -> tuple[str, ...]:
-    own = 'accuracy_majority', 'recall', 'precision'
-    return *super().metrics, *(f'replaced_{name}' for name in own)
+    return (
+      *super().metrics,
+      'replaced_accuracy_majority',
+      'replaced_recall',
+      'replaced_precision',
+    )
 
   def init(self, rng: jax.Array) -> Params:
     encoder_key, generator_key, mlm_key, head_key = jax.random.split(rng, 4)
     encoder = models.init_encoder(self.model, encoder_key)
-    generator = models.init_encoder(self.generator, generator_key)
-    tables, own = encoder['embeddings'], generator.pop('embeddings')
+    tower = models.init_encoder(self.generator, generator_key)
+    tables = encoder['embeddings']
+    own = tower.pop('embeddings')
     if self.sharing == 'shared':
       own = {name: x for name, x in own.items() if name not in _shared(tables)}
     if self.sharing == 'disentangled':  # both begin with the same tables
-      own |= {name: x for name, x in tables.items() if _is_table(name)}
-    generator = {'encoder': generator | ({'embeddings': own} if own else {}), 'mlm': {}}
-    generator |= init_words(self.generator, mlm_key, encoder)
-    x_BTD, ids_BT = jnp.zeros((1, 1, self.model.hidden_size)), jnp.zeros((1, 1), jnp.int32)
+      own |= _tables(encoder)
+    if own:
+      tower['embeddings'] = own
+    generator = {'encoder': tower, 'mlm': {}} | init_words(self.generator, mlm_key, encoder)
+    x_BTD = jnp.zeros((1, 1, self.model.hidden_size))
+    ids_BT = jnp.zeros((1, 1), jnp.int32)
     head = ReplacedHead(self.model).init(head_key, x_BTD, ids_BT)
     return {'encoder': encoder, 'generator': generator, 'replaced': head['params']}
 
@@ -102,8 +109,7 @@ class Electra(MlmNsp):
     model without a generator: both begin with the same."""
     if self.sharing != 'disentangled' or 'generator' in params:
       return params
-    tables = {k: x for k, x in params['encoder']['embeddings'].items() if _is_table(k)}
-    return params | {'generator': {'encoder': {'embeddings': tables}}}
+    return params | {'generator': {'encoder': {'embeddings': _tables(params['encoder'])}}}
 
   def stepped(self, params: Params, update: Callable[[Params], tuple[Params, Any]]) -> Any:
     """With disentangled gradients the optimizer steps the difference of the discriminator's tables
@@ -114,22 +120,21 @@ class Electra(MlmNsp):
   def _with_tables(self, params, combine):
     if self.sharing != 'disentangled':
       return params
-    mine = params['encoder']['embeddings']
-    other = params['generator']['encoder']['embeddings']
-    new = {}
-    for name in filter(_is_table, mine):
-      if jax.tree.leaves(mine[name]) and jax.tree.leaves(other[name]):  # else they are frozen
-        new[name] = jax.tree.map(combine, mine[name], other[name])
-    return params | {'encoder': params['encoder'] | {'embeddings': mine | new}}
+    embeddings = dict(params['encoder']['embeddings'])
+    others = params['generator']['encoder']['embeddings']
+    for name, table in _tables(params['encoder']).items():
+      if jax.tree.leaves(table) and jax.tree.leaves(others[name]):  # else they are frozen
+        embeddings[name] = jax.tree.map(combine, table, others[name])
+    return params | {'encoder': params['encoder'] | {'embeddings': embeddings}}
 
   def generator_params(self, params: Params) -> Params:
     """The generator with its embeddings, as the parameters {encoder, mlm} of an MlmNsp."""
-    generator, encoder = params['generator'], params['generator']['encoder']
+    encoder = params['generator']['encoder']
     if self.sharing == 'shared':
       tables = params['encoder']['embeddings']
       shared = {name: tables[name] for name in _shared(tables)}
       encoder = encoder | {'embeddings': shared | encoder.get('embeddings', {})}
-    return {'encoder': encoder, 'mlm': generator['mlm']}
+    return {'encoder': encoder, 'mlm': params['generator']['mlm']}
 
   def generated(self, params: Params, batch: Batch, rng: Key = None) -> jax.Array:
     """The generator's logits [B, K, V] at masked_positions; rng turns dropout on."""
@@ -140,10 +145,13 @@ class Electra(MlmNsp):
 
   def filled(self, batch: Batch, mlm_BKV: jax.Array, rng: jax.Array) -> tuple[Batch, jax.Array]:
     """Fills the masks with drawn tokens: (batch, replaced [B, T]: does a token differ now?)"""
+    ids_BT = batch['input_ids']
+    positions_BK = batch['masked_positions']
+    labels_BK = batch['masked_labels']
+    chosen_BK = batch['masked_weights'] > 0
     drawn_BK = drawn(rng, mlm_BKV).astype(jnp.int32)
-    labels_BK, chosen_BK = batch['masked_labels'], batch['masked_weights'] > 0
-    ids_BT, positions_BK = batch['input_ids'], batch['masked_positions']
-    new_BT = put_at(ids_BT, positions_BK, jnp.where(chosen_BK, drawn_BK, labels_BK))
+    new_BK = jnp.where(chosen_BK, drawn_BK, labels_BK)
+    new_BT = put_at(ids_BT, positions_BK, new_BK)
     differs_BK = chosen_BK & (drawn_BK != labels_BK)
     replaced_BT = put_at(jnp.zeros(ids_BT.shape, bool), positions_BK, differs_BK)
     return {**batch, 'input_ids': new_BT}, replaced_BT
@@ -157,8 +165,8 @@ class Electra(MlmNsp):
     terms = label_terms('mlm', mlm_BKV, batch['masked_labels'], batch['masked_weights'])
     filled, replaced_BT = self.filled(batch, mlm_BKV, draw_key)
     hidden_BTD = encode(self.model, params['encoder'], filled, encoder_key)
-    at_BT = batch['position_ids']
-    logits_BT = apply(ReplacedHead(self.model), params['replaced'], hidden_BTD, at_BT)
+    head = ReplacedHead(self.model)
+    logits_BT = apply(head, params['replaced'], hidden_BTD, batch['position_ids'])
     real_BT = (batch['segment_ids'] > 0).astype(jnp.float32)
     with jax.named_scope('loss'):
       nats_BT = optax.sigmoid_binary_cross_entropy(logits_BT, replaced_BT)
@@ -183,9 +191,11 @@ def drawn(key: jax.Array, logits_BKV: jax.Array) -> jax.Array:
   they are the same in any layout: inside jax.shard_map a device makes the bits of its own rows."""
   B, K, V = logits_BKV.shape
   part, parts = dropout.shard_of_rows()
+  if parts == 1:
+    return jax.random.categorical(key, logits_BKV)
   words = jax.random.key_data(key)
-  if parts == 1 or words.size > 2:  # the bits of rbg depend on the layout anyway
-    return jax.random.categorical(jax.random.fold_in(key, part) if parts > 1 else key, logits_BKV)
+  if words.size > 2:  # the bits of rbg depend on the layout anyway
+    return jax.random.categorical(jax.random.fold_in(key, part), logits_BKV)
   # A number's bits are a hash of its place, which has two words and counts from the first row on.
   begins = np.arange(B * parts, dtype=np.uint64) * np.uint64(K * V)
 
@@ -206,8 +216,9 @@ def drawn(key: jax.Array, logits_BKV: jax.Array) -> jax.Array:
   return jnp.argmax(gumbel_BKV + logits_BKV, axis=-1)
 
 
-def _is_table(name):
-  return name.endswith('_embeddings')
+def _tables(encoder):
+  """The tables among the embeddings of an encoder, {name: parameters}."""
+  return {name: x for name, x in encoder['embeddings'].items() if name.endswith('_embeddings')}
 
 
 def _shared(embeddings):

@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax import models
-from bert_jax.errors import InputError
 from bert_jax.models import ModelConfig, heads, layers, pooling
 from bert_jax.objectives import mask_decoder
 from bert_jax.objectives.base import Batch, Key, Params, Spec
@@ -44,14 +43,16 @@ def encode(
   model: ModelConfig, params: Params, batch: Batch, rng: Key = None, causal: models.Causal = False
 ) -> jax.Array:
   """Hidden states [B, T, D] of the encoder; rng turns dropout on."""
-  lacking = [name for name in TOKENS if name not in batch]
-  if lacking:
-    raise InputError(
-      f'the batch has no {" and no ".join(lacking)}, which an encoder reads; let spec return them, '
-      'as encode.row_spec does.'
-    )
-  arrays = [batch[name] for name in TOKENS]
-  return apply(models.Encoder(model), params, *arrays, rng=rng, causal=causal)
+  return apply(
+    models.Encoder(model),
+    params,
+    batch['input_ids'],
+    batch['token_type_ids'],
+    batch['position_ids'],
+    batch['segment_ids'],
+    rng=rng,
+    causal=causal,
+  )
 
 
 def encode_mlm(model: ModelConfig, params: Params, batch: Batch, rng: Key = None) -> jax.Array:
@@ -59,7 +60,7 @@ def encode_mlm(model: ModelConfig, params: Params, batch: Batch, rng: Key = None
   has one, of its mask decoder. params: {'encoder', 'mlm': parameters}; rng turns dropout on."""
   if not model.mask_decoder:
     return encode(model, params['encoder'], batch, rng)
-  return mask_decoder.encode(model, params, [batch[name] for name in TOKENS], rng)
+  return mask_decoder.encode(model, params, batch, rng)
 
 
 def pooled(model: ModelConfig, params: Params, batch: Batch, x_BTD: jax.Array) -> jax.Array:
@@ -102,7 +103,8 @@ def next_tokens(batch: Batch) -> tuple[jax.Array, jax.Array]:
   one_later = (0, 0), (0, 1)
   labels_BT = jnp.pad(batch['input_ids'][:, 1:], one_later)
   next_BT = jnp.pad(segments_BT[:, 1:], one_later)
-  return labels_BT, ((segments_BT > 0) & (next_BT == segments_BT)).astype(jnp.float32)
+  counts_BT = (segments_BT > 0) & (next_BT == segments_BT)
+  return labels_BT, counts_BT.astype(jnp.float32)
 
 
 def init_words(model: ModelConfig, rng: jax.Array, encoder: Params) -> dict[str, Any]:
@@ -112,8 +114,9 @@ def init_words(model: ModelConfig, rng: jax.Array, encoder: Params) -> dict[str,
   variables: Any = models.MaskedLMHead(model).init(rng, x_BKD, models.word_table(encoder))
   params = dict(variables.get('params', {}))
   if model.mask_decoder:
-    init, shape = layers.initializer(model), (model.max_position_embeddings, model.hidden_size)
-    params[mask_decoder.TABLE] = {'embedding': init(jax.random.fold_in(rng, 0), shape)}
+    key = jax.random.fold_in(rng, 0)
+    shape = model.max_position_embeddings, model.hidden_size
+    params[mask_decoder.TABLE] = {'embedding': layers.initializer(model)(key, shape)}
   return {'mlm': params} if params else {}
 
 

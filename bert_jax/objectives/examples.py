@@ -106,8 +106,11 @@ class LabelledExamples(ExampleRows):
 
   def soft(self, logits: jax.Array, theirs: jax.Array, batch: Batch, temperature: float) -> Mean:
     """The Mean of soft_nats between the logits of a batch and a teacher's logits."""
-    (mine, weights), (theirs, _) = (self.softmaxes(x, batch) for x in (logits, theirs))
+    mine, weights = self.softmaxes(logits, batch)
+    theirs, _ = self.softmaxes(theirs, batch)
     return mean(soft_nats(mine, theirs, temperature), weights)
 
   def predict(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
-    return {'logits': self.logits(params, batch)} | {name: batch[name] for name in self.beside}
+    out = {name: batch[name] for name in self.beside}
+    out['logits'] = self.logits(params, batch)
+    return out

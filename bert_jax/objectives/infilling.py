@@ -50,7 +50,9 @@ def infill(
   rank_BT = before(jnp.ones_like(input_ids_BT))
   end_BT = T - 1 - last_true(last_BT[:, ::-1])[:, ::-1]
   size_BT = jnp.take_along_axis(rank_BT, end_BT, axis=1)  # of the segment
-  budget_BT = jnp.array([min(n, max(1, round(rate * n))) for n in range(T + 1)])[size_BT]
+  # How many tokens are hidden of a segment, by its size.
+  budgets = jnp.array([min(n, max(1, round(rate * n))) for n in range(T + 1)])
+  budget_BT = budgets[size_BT]
   # The array of atoms has two places for each token of rank r in its segment: one for the r-th kept
   # token and one for the r-th span. Places beyond the numbers of both are not used.
   draws_BT = jax.random.uniform(length_key, (B, T))
@@ -58,7 +60,8 @@ def infill(
   left_BT = budget_BT - before(span_BT)
   is_span_BT = ordinary_BT & (left_BT > 0) & (rank_BT < budget_BT)
   is_last_BT = rank_BT == budget_BT - 1
-  span_BT = jnp.where(is_last_BT, left_BT, jnp.minimum(span_BT, left_BT)) * is_span_BT
+  span_BT = jnp.where(is_last_BT, left_BT, jnp.minimum(span_BT, left_BT))
+  span_BT = span_BT * is_span_BT
   is_kept_BT = ordinary_BT & (rank_BT < size_BT - budget_BT)
 
   # In the new order a row has, for each of its segments, [CLS], the atoms, [SEP].
@@ -67,18 +70,24 @@ def infill(
   keys_BA += jax.random.uniform(order_key, (B, 2 * T))
   used_BA = jnp.concatenate([is_kept_BT | first_BT | last_BT, is_span_BT], axis=1)
   order_BA = jnp.argsort(jnp.where(used_BA, keys_BA, jnp.inf), axis=1)
-  new = _atoms_in_order(order_BA, used_BA, span_BT, input_ids_BT, segment_ids_BT, mask_id)
-  return new | {'ordinary': jnp.sum(ordinary_BT, axis=1), 'hidden': jnp.sum(span_BT, axis=1)}
+  out = _atoms_in_order(order_BA, used_BA, span_BT, input_ids_BT, segment_ids_BT, mask_id)
+  out['ordinary'] = jnp.sum(ordinary_BT, axis=1)
+  out['hidden'] = jnp.sum(span_BT, axis=1)
+  return out
 
 
 def _atoms_in_order(order_BA, used_BA, span_BT, input_ids_BT, segment_ids_BT, mask_id):
   """Writes the atoms of rows in a new order: {input_ids, segment_ids, position_ids: [B, T]}."""
   T = input_ids_BT.shape[1]
   length_BA = jnp.concatenate([jnp.ones_like(span_BT), span_BT], axis=1)
-  used_BT, length_BT, segments_BT = (
-    jnp.take_along_axis(x_BA, order_BA, axis=1)[:, :T]  # the others are not used
-    for x_BA in (used_BA, length_BA, jnp.concatenate([segment_ids_BT, segment_ids_BT], axis=1))
-  )
+  segments_BA = jnp.concatenate([segment_ids_BT, segment_ids_BT], axis=1)
+
+  def in_order(x_BA):
+    return jnp.take_along_axis(x_BA, order_BA, axis=1)[:, :T]  # the others are not used
+
+  used_BT = in_order(used_BA)
+  length_BT = in_order(length_BA)
+  segments_BT = in_order(segments_BA)
   at_BT = jnp.cumsum(length_BT, axis=1) - length_BT  # where the atom stands in the text
   ids_BT = jnp.take_along_axis(input_ids_BT, jnp.minimum(at_BT, T - 1), axis=1)
   ids_BT = jnp.where(order_BA[:, :T] >= T, mask_id, ids_BT)

@@ -33,7 +33,6 @@ from bert_jax.objectives.base import Batch, Key, Terms
 from bert_jax.objectives.encode import encode, next_tokens
 from bert_jax.objectives.losses import alike, label_nats, nats_in_chunks
 from bert_jax.objectives.mlm_nsp import MlmNsp
-from bert_jax.rows.row_arrays import TOKENS
 from bert_jax.timeline import Moment
 
 # {kind: the name of its loss, in nats per token}
@@ -58,9 +57,16 @@ class LanguageModel(MlmNsp):
   @property
   def kinds(self) -> tuple[str, ...]:
     """The kinds of all stages, each once; a hybrid counts as the kinds that its rows have."""
-    share = self.causal_share
-    parts = {'hybrid': ('causal',) * (share > 0) + ('masked',) * (share < 1)}
-    return tuple(dict.fromkeys(x for kind in self.stages for x in parts.get(kind, (kind,))))
+    out = []
+    for stage in self.stages:
+      if stage != 'hybrid':
+        out.append(stage)
+        continue
+      if self.causal_share > 0:
+        out.append('causal')
+      if self.causal_share < 1:
+        out.append('masked')
+    return tuple(dict.fromkeys(out))
 
   @property
   def writes(self) -> bool:
@@ -70,18 +76,22 @@ class LanguageModel(MlmNsp):
 
   @property
   def loss_weights(self) -> dict[str, float]:
-    share, kinds = self.causal_share, self.kinds
-    if kinds == ('causal', 'masked') and len(self.stages) == 1:
-      return {'lm': share, 'mlm': 1 - share}
-    return {TERMS[kind]: 1.0 for kind in kinds}
+    if self.kinds == ('causal', 'masked') and len(self.stages) == 1:  # a hybrid
+      return {'lm': self.causal_share, 'mlm': 1 - self.causal_share}
+    return {TERMS[kind]: 1.0 for kind in self.kinds}
 
   @property
   def metrics(self) -> tuple[str, ...]:
-    out = ['masked'] if 'masked' in self.kinds else []
+    out = []
+    if 'masked' in self.kinds:
+      out.append('masked')
     for kind in self.kinds:
       name = TERMS[kind]
-      out += [name, f'{name}_accuracy', *(f'{name}_{language}' for language in self.languages)]
-    return (*out, *(('perplexity',) if 'causal' in self.kinds else ()))
+      out += [name, f'{name}_accuracy']
+      out += [f'{name}_{language}' for language in self.languages]
+    if 'causal' in self.kinds:
+      out.append('perplexity')
+    return tuple(out)
 
   def carry(self, batch_size: int, length: int = 0) -> Any:
     length = length or self.model.memory_length
@@ -94,23 +104,27 @@ class LanguageModel(MlmNsp):
     out = super().derived_metrics(sums) if 'mlm' in sums else {}
     if 'lm' in sums:
       weight = sums['lm'].weight
-      out['perplexity'] = Mean(np.exp(np.minimum(sums['lm'].value, 700.0)) * weight, weight)
+      perplexity = np.exp(np.minimum(sums['lm'].value, 700.0))
+      out['perplexity'] = Mean(perplexity * weight, weight)
     return out
 
   def prepare(self, batch: Batch, rng: jax.Array, moment: Moment) -> Batch:
     """Adds the targets of each kind to a batch, and the ids that it reads: masked_ids, noised_ids
     or, if causal, input_ids. In training, `kind` [B] is the kind of each row."""
     batch = self.cut(batch, moment)
-    kinds, out = self.kinds, dict(batch)
-    if kinds == ('masked',):
+    if self.kinds == ('masked',):
       return super().prepare(batch, rng, moment)
-    if 'masked' in kinds:
+    out = dict(batch)
+    if 'masked' in self.kinds:
       masked = super().prepare(batch, rng, moment)
-      out |= {**masked, 'input_ids': batch['input_ids'], 'masked_ids': masked['input_ids']}
-    if 'diffusion' in kinds:
+      out |= masked
+      out['input_ids'] = batch['input_ids']
+      out['masked_ids'] = masked['input_ids']
+    if 'diffusion' in self.kinds:
       out |= self._noised(batch, jax.random.fold_in(rng, 1), not moment.train)
-    if moment.train and len(kinds) > 1:
-      out['kind'] = self._kind_of_rows(jax.random.fold_in(rng, 2), len(batch['input_ids']), moment)
+    if moment.train and len(self.kinds) > 1:
+      rows = len(batch['input_ids'])
+      out['kind'] = self._kind_of_rows(jax.random.fold_in(rng, 2), rows, moment)
     return out
 
   def _kind_of_rows(self, rng, B, moment):
@@ -122,15 +136,19 @@ class LanguageModel(MlmNsp):
 
   def _noised(self, batch, rng, evenly):
     """noised_ids [B, T], and noise [B, T]: 1 / rate where a token is masked, else 0."""
-    ids_BT, (rate_key, mask_key) = batch['input_ids'], jax.random.split(rng)
+    ids_BT = batch['input_ids']
+    rate_key, mask_key = jax.random.split(rng)
     draws_B = jax.random.uniform(rate_key, (len(ids_BT),))
     if evenly:  # over the rows that have tokens, since the last batch may have empty rows
       real_B = (batch['segment_ids'] > 0).any(axis=1)
       draws_B = (jnp.cumsum(real_B) - 1 + draws_B[0]) / jnp.maximum(1, jnp.sum(real_B))
     rates_B1 = (LEAST_RATE + (1 - LEAST_RATE) * draws_B)[:, None]
-    hidden_BT = self._ordinary(batch) & (jax.random.uniform(mask_key, ids_BT.shape) < rates_B1)
-    noised_BT = jnp.where(hidden_BT, self.masking['mask_id'], ids_BT)
-    return {'noised_ids': noised_BT, 'noise': jnp.where(hidden_BT, 1 / rates_B1, 0)}
+    is_drawn_BT = jax.random.uniform(mask_key, ids_BT.shape) < rates_B1
+    hidden_BT = self._ordinary(batch) & is_drawn_BT
+    return {
+      'noised_ids': jnp.where(hidden_BT, self.masking['mask_id'], ids_BT),
+      'noise': jnp.where(hidden_BT, 1 / rates_B1, 0),
+    }
 
   def _ordinary(self, batch):
     """[B, T] bool: is the token neither padding nor a special piece?"""
@@ -142,10 +160,11 @@ class LanguageModel(MlmNsp):
   ) -> Terms:
     if self.kinds == ('masked',):
       return super().terms(params, batch, rng, train, carry, constants)
-    rng, terms = rng if train else None, {}
+    rng = rng if train else None
     if carry:
       hidden_BTD, carry = self._read_on(params, batch, rng, carry)
       return self._terms_of('causal', params, batch, hidden_BTD, train), carry
+    terms = {}
     if 'kind' not in batch:
       for kind in self.kinds:
         hidden_BTD = self._hidden(params, batch, batch[IDS[kind]], kind == 'causal', rng)
@@ -165,9 +184,10 @@ class LanguageModel(MlmNsp):
     """Encodes rows with a memory: (hidden states [B, T, D], the memory after them). The last token
     of a row does not enter the memory, since it is also the first of the next row."""
     tokens_B = jnp.sum(batch['segment_ids'] > 0, axis=1, dtype=jnp.int32)
-    arrays, taken_B = [batch[name] for name in TOKENS], jnp.maximum(tokens_B - 1, 0)
-    encoder = params['encoder']
-    return models.recurrence.encode(self.model, encoder, arrays, memory, taken_B, rng, causal=True)
+    taken_B = jnp.maximum(tokens_B - 1, 0)
+    return models.recurrence.encode(
+      self.model, params['encoder'], batch, memory, taken_B, rng, causal=True
+    )
 
   def _hidden(self, params, batch, ids_BT, causal, rng):
     model = dataclasses.replace(self.model, causal=False)  # `causal` holds by row instead
@@ -175,11 +195,15 @@ class LanguageModel(MlmNsp):
 
   def _terms_of(self, kind, params, batch, hidden_BTD, train, rows_B=None):
     """The terms of one kind over the rows that are True in rows_B; None: over all rows."""
-    name, (labels, counted, weights) = TERMS[kind], self._targets(kind, batch)
+    name = TERMS[kind]
+    labels, counted, weights = self._targets(kind, batch)
 
     def nats_of(logits, labels):
-      answers = () if train else (jnp.argmax(logits, axis=-1).astype(jnp.float32),)
-      return *label_nats(logits, labels), *answers
+      """(nats, hits) of labels and, in an evaluation, the answers."""
+      nats, hits = label_nats(logits, labels)
+      if train:
+        return nats, hits
+      return nats, hits, jnp.argmax(logits, axis=-1).astype(jnp.float32)
 
     def head(hidden_BTD):
       if kind == 'masked':
@@ -194,16 +218,18 @@ class LanguageModel(MlmNsp):
         return (jnp.zeros(labels.shape),) * (2 if train else 3)
 
       nats, hits, *answers = jax.lax.cond(gradients.anywhere(rows_B), head, no_rows, hidden_BTD)
-      counted, weights = counted * rows_B[:, None], weights * rows_B[:, None]
+      counted = counted * rows_B[:, None]
+      weights = weights * rows_B[:, None]
     with jax.named_scope('loss'):
       terms = {f'{name}_accuracy': mean(hits, (weights > 0).astype(jnp.float32))}
       for answer in answers:
         terms |= alike(name, answer, weights)
-      of_rows = {name: 1.0}
-      for k, language in enumerate(() if train else self.languages):
-        of_rows[f'{name}_{language}'] = (batch['language'] == k)[:, None]
-      for name, rows in of_rows.items():
-        terms[name] = Mean(jnp.sum(nats * weights * rows), jnp.sum(counted * rows))
+      rows_of_terms = {name: 1.0}
+      if not train:
+        for k, language in enumerate(self.languages):
+          rows_of_terms[f'{name}_{language}'] = (batch['language'] == k)[:, None]
+      for term, rows in rows_of_terms.items():
+        terms[term] = Mean(jnp.sum(nats * weights * rows), jnp.sum(counted * rows))
     return terms
 
   def _targets(self, kind, batch):
@@ -222,11 +248,13 @@ class LanguageModel(MlmNsp):
 
   def flops(self, batch_size: int, moment: Moment | None = None) -> float:
     """Operations of a forward pass, in which each kind counts by its share of the rows."""
-    values = moment.values if moment else {}
-    kind = values.get('language_model.kind', self.stages[-1])
-    shares = {'causal': self.causal_share, 'masked': 1 - self.causal_share}
-    shares = {k: x for k, x in shares.items() if x} if kind == 'hybrid' else {kind: 1.0}
+    kind = self.stages[-1]
+    if moment:
+      kind = moment.values.get('language_model.kind', kind)
+    if kind != 'hybrid':
+      return super(LanguageModel, self._alone[kind]).flops(batch_size, moment)
     total = 0.0
-    for kind, share in shares.items():
-      total += share * super(LanguageModel, self._alone[kind]).flops(batch_size, moment)
+    for kind, share in (('causal', self.causal_share), ('masked', 1 - self.causal_share)):
+      if share:
+        total += share * super(LanguageModel, self._alone[kind]).flops(batch_size, moment)
     return total

@@ -31,16 +31,22 @@ def nats_in_chunks(
   number = -(-T // size)
 
   def chunks(x):
-    x = jnp.pad(x, [(0, 0), (0, number * size - T)] + [(0, 0)] * (x.ndim - 2))
+    """[B, T, ..] -> [number, B, size, ..], padded at the end."""
+    at_the_end = (0, number * size - T)
+    x = jnp.pad(x, [(0, 0), at_the_end] + [(0, 0)] * (x.ndim - 2))
     return x.reshape(B, number, size, *x.shape[2:]).swapaxes(0, 1)
+
+  def whole(x):
+    return x.swapaxes(0, 1).reshape(B, number * size)[:, :T]
 
   @jax.checkpoint
   def in_chunk(chunk):
     hidden_BtD, labels_Bt = chunk
-    return (nats or label_nats)(models.word_logits(model, params, hidden_BtD), labels_Bt)
+    logits_BtV = models.word_logits(model, params, hidden_BtD)
+    return (nats or label_nats)(logits_BtV, labels_Bt)
 
   outputs = jax.lax.map(in_chunk, (chunks(hidden_BTD), chunks(labels_BT)))
-  return tuple(x.swapaxes(0, 1).reshape(B, number * size)[:, :T] for x in outputs)
+  return tuple(whole(x) for x in outputs)
 
 
 @jax.named_scope('loss')
@@ -67,13 +73,16 @@ def label_nats(logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Arr
 def alike(name: str, answers: jax.Array, weights: jax.Array) -> dict[str, Mean]:
   """{name_alike: how many answers are as the first one of the batch, beside that one}, by which an
   evaluation sees that a model gives one answer everywhere. answers, weights: [...]."""
-  first = jnp.argmax(weights.ravel() > 0)
-  others = (weights.ravel() > 0).at[first].set(False).astype(jnp.float32)
-  return {f'{name}{ALIKE}': mean(answers.ravel() == answers.ravel()[first], others)}
+  answers = answers.ravel()
+  counts = weights.ravel() > 0
+  first = jnp.argmax(counts)
+  others = counts.at[first].set(False).astype(jnp.float32)
+  return {f'{name}{ALIKE}': mean(answers == answers[first], others)}
 
 
 def flat_nats(logits_BKV: jax.Array, words: int) -> jax.Array:
   """The mean of -log p over all words, [B, K]. Rows of the table without a word do not count."""
   is_word_V = jnp.arange(logits_BKV.shape[-1]) < words
   total_BK = jax.nn.logsumexp(logits_BKV, axis=-1)
-  return total_BK - jnp.sum(jnp.where(is_word_V, logits_BKV, 0), axis=-1) / words
+  sum_BK = jnp.sum(jnp.where(is_word_V, logits_BKV, 0), axis=-1)
+  return total_BK - sum_BK / words

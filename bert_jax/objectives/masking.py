@@ -85,7 +85,8 @@ def mask_tokens(
   labels_BK = jnp.take_along_axis(input_ids_BT, positions_BK, axis=1)
   # top_k keeps equal scores in order from left to right, so a span's tokens follow its lead.
   lead_BK = last_true(jnp.take_along_axis(leads_BT, positions_BK, axis=1))
-  action_BK = jnp.take_along_axis(jax.random.uniform(action_key, (B, K)), lead_BK, axis=1)
+  draws_BK = jax.random.uniform(action_key, (B, K))
+  action_BK = jnp.take_along_axis(draws_BK, lead_BK, axis=1)
   random_BK = _ordinary_ids(random_key, (B, K), vocab_size, special_ids)
   kept_BK = ~chosen_BK | (action_BK >= mask_share + random_share)
   new_BK = jnp.where(action_BK < mask_share, mask_id, random_BK)
@@ -97,7 +98,8 @@ def _scores(policy, order_BT, candidate_BT, segment_ids_BT, unit_starts_BT, want
   """Scores tokens by a policy -> (score_BT, leads_BT). The wanted_B tokens with the highest scores
   are chosen, none with a negative score. A token shares its draw of [MASK], random or unchanged
   with the last True of leads_BT at or before it."""
-  leads_BT, turns_BT = jnp.ones(order_BT.shape, bool), order_BT
+  leads_BT = jnp.ones(order_BT.shape, bool)
+  turns_BT = order_BT
   if policy == 'token':
     return jnp.where(candidate_BT, order_BT, -1.0), leads_BT
   breaks_BT = _breaks(candidate_BT, segment_ids_BT)
@@ -126,7 +128,8 @@ def tile_spans(draws_BT: jax.Array, words_BT: jax.Array, breaks_BT: jax.Array) -
     return jnp.where(begins_B, length_B, left_B) - word_B, begins_B
 
   left_B = jnp.zeros_like(length_BT[:, 0])
-  _, starts_TB = lax.scan(at_token, left_B, (words_BT.T, breaks_BT.T, length_BT.T), unroll=UNROLL)
+  tokens = words_BT.T, breaks_BT.T, length_BT.T
+  _, starts_TB = lax.scan(at_token, left_B, tokens, unroll=UNROLL)
   return starts_TB.T
 
 
@@ -155,9 +158,10 @@ def choose_units(
     ended_B = jnp.where(fits_B, ended_B, order_B)
     return (left_B - fits_B * size_B, ended_B), fits_B
 
-  units = tuple(jnp.take_along_axis(x_BT, turn_BT, axis=1).T for x_BT in (size_BT, order_BT))
+  sizes_TB = jnp.take_along_axis(size_BT, turn_BT, axis=1).T
+  orders_TB = jnp.take_along_axis(order_BT, turn_BT, axis=1).T
   first = wanted_B, jnp.full_like(order_BT[:, 0], -1.0)
-  _, fits_TB = lax.scan(at_turn, first, units, unroll=UNROLL)
+  _, fits_TB = lax.scan(at_turn, first, (sizes_TB, orders_TB), unroll=UNROLL)
   taken_BT = put_at(jnp.zeros_like(starts_BT), turn_BT, fits_TB.T)
   return candidate_BT & jnp.take_along_axis(taken_BT, last_true(starts_BT), axis=1)
 
@@ -184,4 +188,8 @@ def _ordinary_ids(key, shape, vocab_size, special_ids):
 
 def put_at(x_BT: jax.Array, index_BK: jax.Array, new_BK: jax.Array) -> jax.Array:
   """Puts new_BK at the positions index_BK of each row of x_BT."""
-  return jax.vmap(lambda x, index, new: x.at[index].set(new))(x_BT, index_BK, new_BK)
+
+  def put(x_T, index_K, new_K):
+    return x_T.at[index_K].set(new_K)
+
+  return jax.vmap(put)(x_BT, index_BK, new_BK)

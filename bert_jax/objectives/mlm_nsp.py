@@ -43,13 +43,19 @@ class MlmNsp(Objective):
 
   @property
   def loss_weights(self) -> dict[str, float]:
-    optional = {self.pairs: self.nsp_weight, 'sbo': self.sbo_weight}
-    return {'mlm': 1.0} | {name: weight for name, weight in optional.items() if weight}
+    weights = {'mlm': 1.0}
+    if self.nsp_weight:
+      weights[self.pairs] = self.nsp_weight
+    if self.sbo_weight:
+      weights['sbo'] = self.sbo_weight
+    return weights
 
   @property
   def metrics(self) -> tuple[str, ...]:
-    terms = (name for term in self.loss_weights for name in (term, f'{term}_accuracy'))
-    return (*terms, 'masked', *(f'mlm_{language}' for language in self.languages))
+    out = []
+    for term in self.loss_weights:
+      out += [term, f'{term}_accuracy']
+    return (*out, 'masked', *(f'mlm_{language}' for language in self.languages))
 
   def spec(self, batch_size: int) -> Spec:
     out = row_spec(batch_size, self.seq_length)
@@ -89,7 +95,7 @@ class MlmNsp(Objective):
     settings: dict[str, Any] = {'vocab_size': self.model.vocab_size} | self.masking
     if not moment.train:
       settings |= self.eval_masking
-    masked = masking.mask_tokens(
+    ids_BT, positions_BK, labels_BK, weights_BK = masking.mask_tokens(
       rng,
       batch['input_ids'],
       batch['segment_ids'],
@@ -97,8 +103,13 @@ class MlmNsp(Objective):
       moment.stage('masking.policy'),
       **settings,
     )
-    names = 'input_ids', 'masked_positions', 'masked_labels', 'masked_weights'
-    return {**batch, **dict(zip(names, masked))}
+    return {
+      **batch,
+      'input_ids': ids_BT,
+      'masked_positions': positions_BK,
+      'masked_labels': labels_BK,
+      'masked_weights': weights_BK,
+    }
 
   def logits(
     self, params: Params, batch: Batch, rng: Key = None
@@ -141,17 +152,18 @@ class MlmNsp(Objective):
   def by_language(self, batch: Batch, mlm_BKV: jax.Array) -> dict[str, Mean]:
     """The MLM loss of the rows of each language, {mlm_NAME: Mean}."""
     nats_BK, _ = label_nats(mlm_BKV, batch['masked_labels'])
-    return {
-      f'mlm_{name}': mean(nats_BK, batch['masked_weights'] * (batch['language'] == k)[:, None])
-      for k, name in enumerate(self.languages)
-    }
+    terms = {}
+    for k, name in enumerate(self.languages):
+      is_language_B1 = (batch['language'] == k)[:, None]
+      terms[f'mlm_{name}'] = mean(nats_BK, batch['masked_weights'] * is_language_B1)
+    return terms
 
   def counts(self, batch: Batch) -> dict[str, jax.Array]:
     tokens_B = jnp.sum(batch['segment_ids'] > 0, axis=1, dtype=jnp.float32)
-    return super().counts(batch) | {
-      f'seen_tokens_{name}': jnp.sum(tokens_B * (batch['language'] == k))
-      for k, name in enumerate(self.languages)
-    }
+    counts = super().counts(batch)
+    for k, name in enumerate(self.languages):
+      counts[f'seen_tokens_{name}'] = jnp.sum(tokens_B * (batch['language'] == k))
+    return counts
 
   def derived_metrics(self, sums: Mapping[str, Mean]) -> dict[str, Mean]:
     # The share of all tokens, [CLS] and [SEP] too, as masking.masked_lm_prob is.

@@ -17,8 +17,16 @@ from bert_jax.objectives.encode import apply, encode
 from bert_jax.objectives.examples import LabelledExamples
 
 # Further scores where questions may have no answer.
-UNANSWERABLE = 'HasAns_exact', 'HasAns_f1', 'NoAns_exact', 'NoAns_f1'
-UNANSWERABLE += 'best_exact', 'best_exact_thresh', 'best_f1', 'best_f1_thresh'
+UNANSWERABLE = (
+  'HasAns_exact',
+  'HasAns_f1',
+  'NoAns_exact',
+  'NoAns_f1',
+  'best_exact',
+  'best_exact_thresh',
+  'best_f1',
+  'best_f1_thresh',
+)
 OUTSIDE = -1e9  # the logit of a token outside of an example; an empty slot stays finite
 
 
@@ -36,7 +44,8 @@ class QuestionAnswering(LabelledExamples):
 
   @property
   def metrics(self) -> tuple[str, ...]:
-    return ('qa', 'exact', 'f1', *(UNANSWERABLE if self.unanswerable else ()))
+    usual = 'qa', 'exact', 'f1'
+    return usual + UNANSWERABLE if self.unanswerable else usual
 
   def logits(self, params: Params, batch: Batch, rng: Key = None) -> jax.Array:
     """Logits [B, T, 2] float32 of start and end; rng: dropout in the encoder (none in the head)."""
@@ -46,14 +55,15 @@ class QuestionAnswering(LabelledExamples):
   def logit_terms(self, logits: jax.Array, batch: Batch) -> dict[str, Mean]:
     inside_BNT = self._inside(batch)
 
-    def nats(k, side):  # of each example's position among its tokens, [B, N]
-      logits_BT = logits[..., k]
+    def nats(logits_BT, positions_BN):
+      """Of each example's position among its tokens, [B, N]."""
       logits_BNT = jnp.where(inside_BNT, logits_BT[:, None], OUTSIDE)
-      gold_BN = jnp.take_along_axis(logits_BT, batch[f'{side}_positions'], axis=1)
+      gold_BN = jnp.take_along_axis(logits_BT, positions_BN, axis=1)
       return jax.nn.logsumexp(logits_BNT, axis=-1) - gold_BN
 
-    nats_BN = sum(nats(k, side) for k, side in enumerate(('start', 'end')))
-    return {'qa': mean(nats_BN / 2, batch['weights'])}
+    start_BN = nats(logits[..., 0], batch['start_positions'])
+    end_BN = nats(logits[..., 1], batch['end_positions'])
+    return {'qa': mean((start_BN + end_BN) / 2, batch['weights'])}
 
   def softmaxes(self, logits: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
     """Logits [B, N, 2, T] of the start and the end of each example over its tokens, and weights."""

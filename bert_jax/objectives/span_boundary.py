@@ -32,11 +32,16 @@ def boundaries(
   at_T = jnp.arange(length)
   before_BT = lax.cummax(jnp.where(masked_BT, -1, at_T), axis=1)
   after_BT = lax.cummin(jnp.where(masked_BT, length, at_T), axis=1, reverse=True)
-  left, right = (jnp.take_along_axis(x, positions_BK, axis=1) for x in (before_BT, after_BT))
-  place = positions_BK - left - 1
-  counts = (place < PLACES) & (left >= 0) & (right < length)
-  near = jnp.maximum(left, 0), jnp.minimum(right, length - 1), jnp.clip(place, 0, PLACES - 1)
-  return *near, weights_BK * counts
+  left_BK = jnp.take_along_axis(before_BT, positions_BK, axis=1)
+  right_BK = jnp.take_along_axis(after_BT, positions_BK, axis=1)
+  place_BK = positions_BK - left_BK - 1
+  counts_BK = (place_BK < PLACES) & (left_BK >= 0) & (right_BK < length)
+  return (
+    jnp.maximum(left_BK, 0),
+    jnp.minimum(right_BK, length - 1),
+    jnp.clip(place_BK, 0, PLACES - 1),
+    weights_BK * counts_BK,
+  )
 
 
 class SpanBoundaryHead(nn.Module):
@@ -49,9 +54,10 @@ class SpanBoundaryHead(nn.Module):
   def __call__(
     self, left_BKD: jax.Array, right_BKD: jax.Array, place_BK: jax.Array, table_VE: jax.Array
   ) -> jax.Array:
-    config, init = self.config, layers.initializer(self.config)
-    place = nn.Embed(PLACES, WIDTH, dtype=config.dtype, embedding_init=init, name='places')
-    x = jnp.concatenate([left_BKD, right_BKD, place(place_BK)], axis=-1)
+    config = self.config
+    init = layers.initializer(config)
+    places = nn.Embed(PLACES, WIDTH, dtype=config.dtype, embedding_init=init, name='places')
+    x = jnp.concatenate([left_BKD, right_BKD, places(place_BK)], axis=-1)
     x_BKD = layers.dense(config, config.hidden_size, 'dense')(x)
     x_BKD = layers.norm(config)(layers.ACTIVATIONS[config.hidden_act](x_BKD))
     return models.MaskedLMHead(config, name='mlm')(x_BKD, table_VE)
@@ -69,20 +75,22 @@ def logits(
 ) -> tuple[jax.Array, jax.Array]:
   """(logits [B, K, V], weights [B, K]) of the masked tokens of a batch. The weight is 0 if a token
   beside the span belongs to another example (or to another part of it, if rows are cut)."""
-  positions_BK, weights_BK = batch['masked_positions'], batch['masked_weights']
-  left, right, place, weights_BK = boundaries(positions_BK, weights_BK, hidden_BTD.shape[1])
+  positions_BK = batch['masked_positions']
+  left_BK, right_BK, place_BK, weights_BK = boundaries(
+    positions_BK, batch['masked_weights'], hidden_BTD.shape[1]
+  )
 
   def segment_at(at_BK):
     return jnp.take_along_axis(batch['segment_ids'], at_BK, axis=1)
 
   here_BK = segment_at(positions_BK)
-  weights_BK *= (segment_at(left) == here_BK) & (segment_at(right) == here_BK)
+  weights_BK *= (segment_at(left_BK) == here_BK) & (segment_at(right_BK) == here_BK)
   logits_BKV = apply(
     SpanBoundaryHead(config),
     params['sbo'],
-    models.gather_positions(hidden_BTD, left),
-    models.gather_positions(hidden_BTD, right),
-    place,
+    models.gather_positions(hidden_BTD, left_BK),
+    models.gather_positions(hidden_BTD, right_BK),
+    place_BK,
     models.word_table(params['encoder']),
   )
   return logits_BKV, weights_BK

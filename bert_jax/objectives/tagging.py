@@ -35,7 +35,8 @@ class Tagging(LabelledExamples):
 
   def logit_terms(self, logits: jax.Array, batch: Batch) -> dict[str, Mean]:
     labels_BT = jnp.maximum(batch['tags'] - 1, 0)
-    out = label_terms('tagging', logits, labels_BT, self.softmaxes(logits, batch)[1])
+    _, weights_BT = self.softmaxes(logits, batch)
+    out = label_terms('tagging', logits, labels_BT, weights_BT)
     return {'tagging': out['tagging'], 'token_accuracy': out['tagging_accuracy']}
 
   def softmaxes(self, logits: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:

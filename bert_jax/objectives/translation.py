@@ -114,21 +114,30 @@ class Translation(ExampleRows):
       self.model, params, hidden_BTD, batch['target_labels'], nats
     )
     loss_BT = (1 - self.smoothing) * nats_BT + self.smoothing * flat_BT
-    values = {self.name: loss_BT, f'{self.name}_accuracy': hits_BT, f'{self.name}_nats': nats_BT}
-    return {name: mean(value_BT, weights_BT) for name, value_BT in values.items()}, carry
+    terms = {
+      self.name: mean(loss_BT, weights_BT),
+      f'{self.name}_accuracy': mean(hits_BT, weights_BT),
+      f'{self.name}_nats': mean(nats_BT, weights_BT),
+    }
+    return terms, carry
 
   def predict(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
     """The targets that a beam search writes: `written` [B, N, longest] ids, NONE after [SEP], and
     their `scores` [B, N]. The examples of a row are written one after the other."""
     if not self.beams:
       return {}
-    (hidden_BSD, _), ids_BN = self.context(params, batch), batch['example_ids']
+    hidden_BSD, _ = self.context(params, batch)
+    ids_BN = batch['example_ids']
 
     def write_one(n):
       return self.written(params, hidden_BSD, batch['segment_ids'] == n + 1)
 
     written_NBT, scores_NB = jax.lax.map(write_one, jnp.arange(ids_BN.shape[1]))
-    return {'written': written_NBT.swapaxes(0, 1), 'scores': scores_NB.T, 'example_ids': ids_BN}
+    return {
+      'written': written_NBT.swapaxes(0, 1),
+      'scores': scores_NB.T,
+      'example_ids': ids_BN,
+    }
 
   def written(
     self, params: Params, hidden_BSD: jax.Array, is_source_BS: jax.Array
@@ -184,13 +193,19 @@ class Denoising(Translation):
   def prepare(self, batch: Batch, rng: jax.Array, moment: Moment) -> Batch:
     ids_BT, segments_BT = batch['input_ids'], batch['segment_ids']
     labels_BT, weights_BT = next_tokens(batch)
-    target_BT = jnp.where(weights_BT > 0, segments_BT, 0)
-    target = dict(zip(TARGET, (ids_BT, labels_BT, batch['position_ids'], target_BT)))
-    return {**batch, **target, **infilling.infill(rng, ids_BT, segments_BT, **self.infilling)}
+    return {
+      **batch,
+      'target_ids': ids_BT,
+      'target_labels': labels_BT,
+      'target_position_ids': batch['position_ids'],
+      'target_segment_ids': jnp.where(weights_BT > 0, segments_BT, 0),
+      **infilling.infill(rng, ids_BT, segments_BT, **self.infilling),
+    }
 
   def terms(
     self, params: Any, batch: Batch, rng: Key, train: bool, carry: Any = None, constants: Any = None
   ) -> Terms:
     terms, carry = super().terms(params, batch, rng, train, carry, constants)
-    hidden, ordinary = (jnp.sum(batch[name], dtype=jnp.float32) for name in ('hidden', 'ordinary'))
+    hidden = jnp.sum(batch['hidden'], dtype=jnp.float32)
+    ordinary = jnp.sum(batch['ordinary'], dtype=jnp.float32)
     return terms | {'masked': Mean(hidden, ordinary)}, carry

@@ -50,7 +50,6 @@ PRETRAIN, TABLE, NER = 'pretrain.py:runlocal', 'finetune.py:task=table', 'finetu
     (PRETRAIN, 'corpus.lengths=32,6@9', 'corpus.lengths'),
     (PRETRAIN, 'corpus.lengths=32@5', 'corpus.lengths'),
     (PRETRAIN, 'model.global_tokens=1', 'model.attention_window'),
-    (PRETRAIN, 'model.relative_clamp=4', 'position_embeddings=relative'),
     (PRETRAIN, 'model.memory_length=32', 'model.memory_length'),
     (PRETRAIN, 'objective=electra', 'configs/pretrain.py:objective=NAME'),
     (PRETRAIN, 'objective=elctra', "'elctra'"),

@@ -23,7 +23,6 @@ DISENTANGLED = {'position_embeddings': 'disentangled'}
 RELATIVE, ROTARY = {'position_embeddings': 'relative'}, {'position_embeddings': 'rotary'}
 NEEDS = {
   'attention_implementation': {'attention_probs_dropout_prob': 0.0},  # cudnn wants a GPU, too
-  'relative_clamp': RELATIVE,
   'max_relative_positions': DISENTANGLED,
   'position_buckets': DISENTANGLED,
   'pos_att_type': DISENTANGLED,

@@ -42,12 +42,12 @@ for _row, _prompt in zip(IDS, hf.PROMPTS):
 
 
 def begun(found, params, beams):
-  """What generation begins with: (logits, cache, step, places, what was read before) of the
+  """What generation begins with: (logits, cache, step, places) of the
   prompts; of a BART they are the sources."""
   model, length = models.ModelConfig(**found.config.model), hf.LENGTHS[0]
   if 'decoder' not in params:
     prefill, step = encoder.one_token_steps(model, params)
-    return *prefill(IDS, LENGTHS, length), step, LENGTHS, hf.PROMPTS
+    return *prefill(IDS, LENGTHS, length), step, LENGTHS
   places = np.broadcast_to(np.arange(IDS.shape[1]), IDS.shape)
   real = (places < LENGTHS[:, None]).astype(np.int32)
   batch = {'input_ids': IDS, 'token_type_ids': 0 * IDS, 'position_ids': places}
@@ -56,22 +56,19 @@ def begun(found, params, beams):
   begin, sources = np.full((len(IDS), 1), objective.begin_id), (hidden, Tokens(real))
   room = dict(length=length, copies=max(1, beams))
   read = encoder_decoder.prefilled(model, params, sources, begin, **room)
-  return *read, np.ones(len(IDS), np.int32), begin
+  return *read, np.ones(len(IDS), np.int32)
 
 
-def generator(found, beams, penalty):
+def generator(found, beams):
   """What makes [prompts, TOKENS] ids, -1 behind their ends, of parameters and a length penalty."""
   stop = hf.BART_END if 'decoder' in found.params else hf.END
-  choice = sampling.Choice(stop_ids=(stop,), repetition_penalty=penalty)
+  choice = sampling.Choice(stop_ids=(stop,))
   length = hf.LENGTHS[0]
 
   @jax.jit
   def run(params, length_penalty):
-    logits, cache, step, places, before = begun(found, params, beams)
-    seen = np.zeros(logits.shape, bool)
-    for row, tokens in zip(seen, before):
-      row[tokens] = True
-    settings = dict(max_tokens=hf.TOKENS, length=length, seen_BV=seen)
+    logits, cache, step, places = begun(found, params, beams)
+    settings = dict(max_tokens=hf.TOKENS, length=length)
     if beams:
       settings |= dict(beams=beams, length_penalty=length_penalty)
       return beam_search(step, cache, logits, places, choice, **settings)[0]
@@ -84,7 +81,7 @@ def generator(found, beams, penalty):
 
 ALL = {case: hf.ways_of(case) for case in hf.WRITERS}
 WAYS = [pytest.param(*x, marks=pytest.mark.slow, id=f'{x[0]}-all') for x in ALL.items()]
-WAYS += [('gpt2', ['beam', 'beam long', 'beam sum']), ('bart', ['beam penalty'])]
+WAYS += [('gpt2', ['beam', 'beam long', 'beam sum']), ('bart', ['beam'])]
 
 
 @pytest.mark.parametrize('case, ways', WAYS)
@@ -93,8 +90,7 @@ def test_what_is_generated_is_what_they_generate(tmp_path, recorded, case, ways)
   compiled = functools.cache(functools.partial(generator, found))
   for way in ways:
     options = {'length_penalty': 1.0} | hf.WAYS[way]
-    beams, penalty = options.pop('num_beams', 0), options.pop('repetition_penalty', 1.0)
-    ids = compiled(beams, penalty)(found.params, **options)
+    ids = compiled(options.pop('num_beams', 0))(found.params, **options)
     np.testing.assert_array_equal(ids, recorded[case][way], way)
 
 
@@ -175,15 +171,15 @@ def test_a_causal_classifier_goes_out_if_it_reads_texts_alone(tmp_path):
 def test_a_gpt2_writes_as_its_generation_config_says(recorded, tmp_path):
   """What is asked for comes first; the settings go with the model, and out again."""
   folder = folder_of(tmp_path / 'hf', recorded, 'gpt2')
-  said = {'eos_token_id': [hf.END, 5], 'repetition_penalty': 1.7, 'num_beams': 3}
+  said = {'eos_token_id': [hf.END, 5], 'num_beams': 3}
   said |= {'length_penalty': 2, 'early_stopping': True}
   (folder / 'generation_config.json').write_text(json.dumps(said))
   found = trained.load(folder)
   asked = Model(found).ask('generate')
-  off = Model(found).ask('generate', repetition_penalty=1.0, beams=1)
-  assert asked.choice.repetition_penalty == 1.7 and asked.choice.stop_ids == (hf.END, 5)
+  off = Model(found).ask('generate', beams=1)
+  assert asked.choice.stop_ids == (hf.END, 5)
   assert asked.search == {'length_penalty': 2.0, 'early_stopping': True} and asked.beams == 3
-  assert off.choice.repetition_penalty == off.beams == off.search['length_penalty'] == 1
+  assert off.beams == off.search['length_penalty'] == 1
   (answer,) = Model(found).generate(['dead bed'], max_tokens=2)
   assert 'score' in answer  # of a beam search
   convert.export_run(tmp_path / 'out', found, {})

@@ -119,7 +119,6 @@ WAYS = {
   'beam': dict(num_beams=4),
   'beam long': dict(num_beams=4, length_penalty=3.0),
   'beam sum': dict(num_beams=4, length_penalty=0.0),
-  'beam penalty': dict(num_beams=4, repetition_penalty=1.5),
 }
 BARE = 'last_hidden_state', 'pooler_output'  # what models without a head compute
 FEW = 'greedy', 'beam'  # those of all writers but the first of a kind

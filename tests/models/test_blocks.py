@@ -17,7 +17,7 @@ from toys import load
 
 from bert_jax import config as c
 from bert_jax import models
-from bert_jax.models import block, flops
+from bert_jax.models import block
 from bert_jax.models.config import ModelConfig
 from bert_jax.models.mixers import Mixer
 from bert_jax.models.stack import layer_numbers
@@ -126,15 +126,6 @@ def test_stacking_takes_each_tower_by_itself_and_keeps_the_rest():
     jax.tree.map(np.testing.assert_array_equal, back, params)
 
 
-@pytest.mark.parametrize('scan', [True, False])
-def test_layers_are_computed_again_in_the_backward_pass(scan):
-  """XLA may not find them equal to those of the forward pass; in a scan it cannot."""
-  config = model(remat='dots', scan_layers=scan, num_hidden_layers=2)
-  arrays = [jnp.ones((1, 4), jnp.int32)] * 4
-  text = str(jax.make_jaxpr(models.Encoder(config).init)(jax.random.key(0), *arrays))
-  assert f'prevent_cse={not scan}' in text and f'prevent_cse={scan}' not in text
-
-
 @pytest.mark.parametrize('mixer', ['attention', 'conv'])
 def test_what_is_added_to_the_residual_stream_may_begin_smaller(mixer):
   """By sqrt(2 * layers); all else begins as it does without the field."""
@@ -150,22 +141,6 @@ def test_what_is_added_to_the_residual_stream_may_begin_smaller(mixer):
 
 
 # ---- operations ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize('mixer', sorted(block.MIXERS))
-def test_flops_match_the_compilers_count(mixer):
-  """Of attention two towers, with gates and cross-attention; an LSTM of one token, since the
-  compiler counts the body of a loop once. It counts 5 n log n for a Fourier transform, we none."""
-  T, feed_forward = 1 if mixer == 'lstm' else 8, 'glu' if mixer == 'attention' else 'mlp'
-  wide = dict(hidden_size=192, intermediate_size=768, hidden_act='relu')
-  x, tokens = np.ones((16 // T, T, 192), np.float32), Tokens(np.ones((16 // T, T), np.int32))
-  config = model(**wide, mixer=mixer, feed_forward=feed_forward)
-  towers, arrays = Stack(config, 1), (x, tokens)
-  if mixer == 'attention':
-    towers, arrays = TwoTowers(config), (x, x, tokens)
-  params = jax.eval_shape(towers.init, jax.random.key(0), *arrays)
-  cost = jax.jit(towers.apply).lower(params, *arrays).compile().cost_analysis()
-  assert flops.products(towers.apply, params, *arrays) == pytest.approx(cost['flops'], rel=0.07)
 
 
 # ---- mixers --------------------------------------------------------------------------------------
@@ -226,15 +201,10 @@ def test_fourier_is_numpys():
 @pytest.mark.parametrize(
   'changes, sentence',
   [
-    ('mixer=fourier data.examples_per_row=2', 'would mix examples; set data.examples_per_row=1'),
-    ('mixer=bag position_embeddings=relative', 'model.mixer=bag'),
-    ('mixer=lstm hidden_size=33 num_attention_heads=3', 'model.mixer=lstm'),
-    ('mixer=conv conv_width=4', 'model.conv_width 4 has no middle'),
-    ('share_layers=true optimizer.layer_lr_decay=0.9', 'share_layers has one; set it'),
+    ('mixer=fourier data.examples_per_row=2', 'data.examples_per_row=1'),
+    ('mixer=bag position_embeddings=none attention_window=16', 'model.attention_window'),
+    ('share_layers=true optimizer.layer_lr_decay=0.9', 'layer_lr_decay'),
     ('attention_window=16', '[CLS] sees 8 tokens of a pair of up to 64'),
-    ('first_norm=false', 'model.norm_placement=pre'),
-    ('mlm_head=none embedding_size=8', 'mlm_head'),
-    ('local_rotary_theta=500', 'local_rotary_theta'),
     ('attention_window=16 global_tokens=1', ''),
   ],
 )

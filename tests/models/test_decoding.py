@@ -109,10 +109,7 @@ def machine(kind, choice, tokens, C):
 
   def begin(ids, lengths, keys):
     logits, cache = prefill(ids, lengths, C)
-    real = jnp.arange(ids.shape[1]) < lengths[:, None]
-    seen = (jax.nn.one_hot(ids, logits.shape[1]) * real[..., None]).any(axis=1)
-    options = dict(max_tokens=tokens, length=C, seen_BV=seen)
-    return sampling.begin(cache, logits, lengths, keys, choice, **options)
+    return sampling.begin(cache, logits, lengths, keys, choice, max_tokens=tokens, length=C)
 
   advance = lambda state, upto: sampling.advance(step, state, choice, length=C, upto=upto)
   return jax.jit(begin), jax.jit(advance)
@@ -137,7 +134,12 @@ PROMPTS = [[7, 8, 9, 10, 11], [12], [30, 31, 32]]
 
 def test_greedy_decoding_is_the_naive_one_and_ends_at_a_stop_token():
   expected = [naive(*causal('learned'), prompt, 8) for prompt in PROMPTS]
-  assert texts(decoded('learned', PROMPTS, Choice()).ids) == expected
+  state = decoded('learned', PROMPTS, Choice())
+  assert texts(state.ids) == expected
+  for prompt, made, score in zip(PROMPTS, expected, state.scores):
+    logs = log_softmax(np.asarray(whole(*causal('learned'), padded([prompt + made], 24)))[0])
+    total = logs[len(prompt) - 1 + np.arange(len(made)), made].sum()
+    np.testing.assert_allclose(score, total, rtol=1e-5)
   stop = expected[0][3]
   cut = [x[: x.index(stop) + 1] if stop in x else x for x in expected]
   ended = decoded('learned', PROMPTS, Choice(stop_ids=(stop,)))
@@ -164,15 +166,13 @@ def test_a_draw_does_not_depend_on_the_rest_of_the_batch():
   assert texts(decoded('rotary', PROMPTS, choice, upto=range(1, 9)).ids) == both
 
 
-def first_tokens(choice, logits, rows=20_000, seen=None):
+def first_tokens(choice, logits, rows=20_000):
   """How often each token is drawn first."""
   V = len(logits)
   keys = jax.random.split(jax.random.key(5), rows)
   many = jnp.broadcast_to(jnp.asarray(logits, jnp.float32), (rows, V))
-  seen = None if seen is None else jnp.broadcast_to(jnp.asarray(seen), (rows, V))
-  options = dict(max_tokens=1, length=9, seen_BV=seen)
-  begin = lambda logits, keys: sampling.begin({}, logits, jnp.ones(rows), keys, choice, **options)
-  return np.bincount(np.asarray(jax.jit(begin)(many, keys).ids[:, 0]), minlength=V)
+  state = sampling.begin({}, many, jnp.ones(rows), keys, choice, max_tokens=1, length=9)
+  return np.bincount(np.asarray(state.ids[:, 0]), minlength=V)
 
 
 def is_drawn(counts, logits):
@@ -204,22 +204,6 @@ def test_only_the_likeliest_tokens_are_drawn_and_as_often_as_their_shares(option
     assert not is_drawn(counts[sorted(kept)], LOGITS[sorted(kept)] / 0.66)  # and the test can tell
 
 
-def test_tokens_that_were_there_are_less_likely():
-  seen = np.array([True, True, False, False, True, False, False, False])
-  counts = first_tokens(Choice(temperature=1.0, repetition_penalty=1.5), LOGITS, seen=seen)
-  logits = np.where(seen, np.where(LOGITS > 0, LOGITS / 1.5, LOGITS * 1.5), LOGITS)
-  assert is_drawn(counts, logits)
-
-
-def test_no_token_comes_twice_under_a_high_penalty_and_scores_know_none():
-  state = decoded('learned', PROMPTS, Choice(repetition_penalty=1e6))
-  for prompt, made, score in zip(PROMPTS, texts(state.ids), state.scores):
-    assert len({*prompt, *made}) == len(prompt + made)
-    logs = log_softmax(np.asarray(whole(*causal('learned'), padded([prompt + made], 24)))[0])
-    expected = logs[len(prompt) - 1 + np.arange(len(made)), made].sum()
-    np.testing.assert_allclose(score, expected, rtol=1e-5)
-
-
 V, N = 4, 5  # of a toy whose logits follow from all tokens before
 TABLE = np.random.default_rng(3).normal(size=(V ** (N + 1), V)).astype(np.float32) * 1.5
 
@@ -235,9 +219,8 @@ STARTS, ONES = np.array([1, 2, 3]), np.ones(3, np.int32)
 @functools.cache
 def toy_machine(beams, max_tokens, length, choice, early):
   def run(starts, places, penalty):
-    cache, seen = {'history': starts}, jax.nn.one_hot(starts, V) > 0
-    options = dict(max_tokens=max_tokens, length=length, length_penalty=penalty, seen_BV=seen)
-    arrays = cache, jnp.asarray(TABLE)[starts], places, choice
+    options = dict(max_tokens=max_tokens, length=length, length_penalty=penalty)
+    arrays = {'history': starts}, jnp.asarray(TABLE)[starts], places, choice
     return beam_search(toy_step, *arrays, beams=beams, early_stopping=early, **options)
 
   return jax.jit(run)
@@ -342,36 +325,17 @@ def toy_read(ids_BT):
   return 3 * jnp.sin(waves + 0.7 * total_B[:, None, None])
 
 
-def one_by_one(prompt, penalty):
-  """(ids, score) of N masks after a prompt, filled in a plain loop."""
-  ids, left, total = [*prompt, *[V] * N], set(range(N)), 0.0
-  while left:
-    logits = np.asarray(toy_read(jnp.array([ids])))[0].astype(np.float64)
-    logs = log_softmax(logits)
-    at = min(left)
-    filled = {*prompt, *(ids[len(prompt) + n] for n in range(N) if n not in left)}
-    chosen = [x / penalty if x > 0 else x * penalty for x in logits[at]]
-    chosen = [y if i in filled else x for i, (x, y) in enumerate(zip(logits[at], chosen))]
-    ids[len(prompt) + at], total = int(np.argmax(chosen)), total + logs[at, np.argmax(chosen)]
-    left.remove(at)
-  return ids[len(prompt) :], total
-
-
-@pytest.mark.parametrize('penalty', [1.0, 3.0])
-def test_masks_are_filled_in_their_order_each_seeing_those_before(penalty):
-  prompts = [[0, 1], [2, 3], [1, 1], [3, 0]]
-  ids = np.array([[*prompt, *[V] * N] for prompt in prompts])
+def test_masks_are_filled_in_their_order_each_seeing_those_before():
+  prompts = np.array([[0, 1], [2, 3], [1, 1], [3, 0]])
+  ids = np.pad(prompts, ((0, 0), (0, N)), constant_values=V)
   open_BN = jnp.broadcast_to(jnp.arange(2, 2 + N), (4, N))
-  seen = jax.nn.one_hot(np.array(prompts), V + 1).any(axis=1)
   keys = jax.random.split(jax.random.key(0), 4)
-
-  def fill(choice):
-    return jax.jit(lambda: sampling.unmask(toy_read, ids, open_BN, keys, choice, seen_BV=seen))()
-
-  out, scores = fill(Choice(repetition_penalty=penalty))
-  for prompt, row, score in zip(prompts, out.tolist(), scores):
-    expected, total = one_by_one(prompt, penalty)
-    assert row == expected
+  out, scores = sampling.unmask(toy_read, ids, open_BN, keys, Choice())
+  for prompt, row, score in zip(prompts, out, scores):
+    filled, total = [*prompt, *[V] * N], 0.0
+    for n in range(N):
+      logs = log_softmax(np.asarray(toy_read(jnp.array([filled])))[0, n].astype(np.float64))
+      filled[2 + n] = int(logs.argmax())
+      total += logs.max()
+    assert row.tolist() == filled[2:]
     np.testing.assert_allclose(score, total, rtol=1e-4)
-  other, _ = fill(Choice(temperature=2.0, repetition_penalty=penalty))
-  assert (other != out).any()

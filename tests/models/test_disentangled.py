@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 import references
 from references import drawn, float64
-from refusal import one_sentence
 from test_models import batch, hidden, model, weights
-from toys import load
 
 from bert_jax import models
 from bert_jax.models import relative
@@ -140,8 +138,3 @@ def test_all_that_a_mask_decoder_has_is_learned_with_dropout():
   assert one == again != other
   for path, x in jax.tree_util.tree_leaves_with_path(gradient):
     assert np.abs(x).max() > 0, path
-
-
-def test_a_mask_decoder_is_for_objectives_that_mask():
-  with one_sentence('model.mask_decoder=2 means nothing to objective=classification'):
-    load('configs/finetune.py:task=sst2', 'model.mask_decoder=2')

@@ -90,14 +90,6 @@ def test_logits_and_terms_of_packed_pairs_are_those_of_the_formula(kind):
   assert float(terms['translation'].weight) == len(labels) == 10
 
 
-def test_the_base_model_has_as_many_parameters_as_in_the_paper():
-  """Vaswani et al., table 3: 65 million, of 37,000 shared pieces."""
-  base = dict(hidden_size=512, num_hidden_layers=6, num_attention_heads=8, intermediate_size=2048)
-  config = model(**KINDS['vaswani'] | base, vocab_size=37_000, vocab_multiple=1)
-  shapes = jax.eval_shape(lambda key: encoder_decoder.init(config, key), jax.random.key(0))
-  assert models.count_parameters(shapes) == 63_082_496
-
-
 # ---- loss ----------------------------------------------------------------------------------------
 
 LOGITS = np.array([[2.0, -1.0, 0.5, 0.0, 1.5], [0.3, 0.2, -0.7, 4.0, -2.0], [1.0] * 5])

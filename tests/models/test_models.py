@@ -13,7 +13,7 @@ from test_objectives import DRY, MASKING
 
 from bert_jax import config as c
 from bert_jax import models
-from bert_jax.models import attention_kernels, embeddings, layers, positions
+from bert_jax.models import attention_kernels, embeddings, layers
 from bert_jax.models.config import share_of_heads
 from bert_jax.models.stack import run_blocks
 from bert_jax.models.tokens import Pattern, Tokens
@@ -235,23 +235,12 @@ def test_initial_weights_are_berts():
 # ---- positions -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize('kind', positions.POSITIONS)
-def test_rows_longer_than_a_table_of_positions_are_refused(kind):
+def test_rows_longer_than_a_table_of_positions_are_refused():
   """A lookup past the end of a table gives its last row, and no error."""
-  fields = ['--config.data.seq_length=1000', f'--config.model.position_embeddings={kind}']
-  if kind not in ('learned', 'sinusoidal', 'scaled_sinusoidal'):
-    c.load('configs/pretrain.py:arch=cramming', fields)
-    return
+  fields = ['--config.data.seq_length=1000', '--config.model.position_embeddings=']
+  c.load('configs/pretrain.py:arch=cramming', [fields[0], f'{fields[1]}rotary'])
   with pytest.raises(c.InputError, match='is longer than model.max_position_embeddings 512'):
-    c.load('configs/pretrain.py:arch=cramming', fields)
-
-
-def test_rotary_positions_keep_the_type_of_queries():
-  q = np.random.default_rng(0).normal(size=(1, 3, 2, 8)).astype('f4')
-  places = np.array([[0, 77, 500]])
-  x = positions.rotary(jnp.asarray(q, jnp.bfloat16), places, 100.0)
-  assert x.dtype == jnp.bfloat16
-  np.testing.assert_allclose(x.astype('f4'), references.rotary(q, places, 100.0), atol=0.03)
+    c.load('configs/pretrain.py:arch=cramming', [fields[0], f'{fields[1]}learned'])
 
 
 def test_scaled_sinusoids_begin_at_the_width_of_the_embeddings():
@@ -263,22 +252,6 @@ def test_scaled_sinusoids_begin_at_the_width_of_the_embeddings():
 
 def test_a_share_of_heads_is_rounded():
   assert [share_of_heads(12, size) for size in (0.333, 0.3, 0.29, 0.01)] == [4, 4, 3, 1]
-
-
-def test_alibis_slopes_are_the_papers():
-  for heads in (1, 3, 8, 12):
-    assert positions.alibi_slopes(heads) == pytest.approx(references.slopes(heads), rel=1e-12)
-
-
-def test_one_token_type_is_of_both_texts():
-  config = models.ModelConfig(**ONE | {'type_vocab_size': 1})
-  params = models.init_encoder(config, jax.random.key(0))
-  ids = np.array([[5, 6, 7, 8]], np.int32)
-
-  def run(types):
-    return models.Encoder(config).apply({'params': params}, ids, types, 0 * ids, 0 * ids + 1)
-
-  np.testing.assert_array_equal(run(0 * ids), run(np.array([[0, 0, 1, 1]], np.int32)))
 
 
 def test_sums_by_row_are_the_gradient_of_a_lookup():

@@ -166,20 +166,10 @@ def test_pairs_with_scores_are_put_in_their_order(params, empty_score):
   higher = [(i, j) for i, j in np.ndindex(7, 7) if scores[i, 0] > scores[j, 0]]
   total = 1 + sum(np.exp((similar[j] - similar[i]) / 0.05) for i, j in higher)
   assert float(loss) == pytest.approx(np.log(total), rel=1e-5)
-
-
-def test_pairs_with_equal_scores_teach_nothing(params):
-  of = objective(loss='cosent')
-  batch = batch_of(of)
+  # Pairs of which all have one score teach nothing, and count nowhere.
   batch['scores'][:] = 2.0
-
-  def nothing(params):
-    mean = of.terms(params, batch, None, False)[0]['cosent']
-    return mean.total, mean.weight
-
-  (total, weight), slope = jax.jit(jax.value_and_grad(nothing, has_aux=True))(params)
-  assert total == weight == 0
-  close(slope, jax.tree.map(jnp.zeros_like, params))
+  _, terms = loss_of(of, params, batch)
+  assert terms['cosent'].total == terms['cosent'].weight == 0
 
 
 def test_pooling_and_length(params):
@@ -252,15 +242,12 @@ def written(path, *rows):
   return path
 
 
-@pytest.mark.parametrize('form', ['tsv', 'headerless', 'jsonl'])
+@pytest.mark.parametrize('form', ['tsv', 'jsonl'])
 def test_triples_are_read_of_all_tables_alike(form, tmp_path):
-  names, fields = [('query', 'positive', 'negative')], []
-  if form == 'headerless':
-    names, fields = [], ['contrastive.columns=query,positive,negative']
-  path = written(tmp_path / f'train.{form.replace("headerless", "tsv")}', *names, *ROWS)
-  items, problems = read(config(path, *fields, arg='task=triples'))
+  path = written(tmp_path / f'train.{form}', ('query', 'positive', 'negative'), *ROWS)
+  items, problems = read(config(path, arg='task=triples'))
   assert [item.texts for item in items] == ROWS and problems.counts['pairs'] == 3
-  alone, _ = read(config(path, *fields, 'contrastive.positive_column='))
+  alone, _ = read(config(path, 'contrastive.positive_column='))
   assert [item.texts for item in alone] == [(row[0], row[0]) for row in ROWS]
 
 
@@ -330,12 +317,9 @@ DRY = 'model.hidden_dropout_prob=0 model.attention_probs_dropout_prob=0'
   [
     ('optimizer.accumulation=2', 'set it to 1', 'pairs'),
     ('contrastive.chunks=5', 'contrastive.chunks=5', 'pairs'),
-    ('contrastive.widths=(9,) model.projection_size=8', 'width of the vectors, 8', 'pairs'),
     ('data.examples_per_row=3', 'multiple of 2', 'pairs'),
-    ('data.seq_length=15', 'no room for 2 texts of 8 tokens', 'pairs'),
     ('contrastive.loss=cosent', 'score_column', 'pairs'),
     (DRY, 'dropout', 'simcse'),
-    ('model.causal=true contrastive.pooling=cls', 'causal', 'pairs'),
   ],
 )
 def test_a_wrong_field_is_one_sentence(override, said, arg):
@@ -470,8 +454,6 @@ def test_similarities_are_correlated_with_scores():
   assert scores['spearman'] == pytest.approx(scipy.stats.spearmanr(similar, gold).statistic)
   assert scores['pearson'] == pytest.approx(scipy.stats.pearsonr(similar, gold).statistic)
   assert not source.constant(answers)
-  answers, scores, source = judged(found, items, dict.fromkeys(texts, np.ones(D)))
-  assert source.constant(answers) and np.isnan(scores['spearman'])
 
 
 # ---- runs ----------------------------------------------------------------------------------------

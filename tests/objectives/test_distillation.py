@@ -224,11 +224,9 @@ DISTILL, POS = 'configs/distill.py:task=sst2', 'configs/distill.py:task=pos'
   'spec, overrides, sentence',
   [
     (DISTILL, 'teacher=', 'every_layer=2'),
-    (DISTILL, 'init_from=x', 'init_from=x'),
     (DISTILL, 'table.labels=yes,no', 'labels'),
     (DISTILL, 'table.multi_label=true', 'multi_label'),
     (POS, 'tagging.labels=0,1', "trained for 'classification'"),
-    (DISTILL, 'distillation.soft_weight=0 distillation.label_weight=0', 'nothing to learn'),
     (DISTILL, 'tokenizer.path={other}', 'vocabulary'),
     (DISTILL, f'{OTHER_START} distillation.every_layer=0', 'another vocabulary'),
     ('configs/distill.py:runlocal', 'epochs=0 steps=2', 'masked words'),

@@ -45,21 +45,16 @@ def is_zero(tree):
 # ---- sizes ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize('size, share', [('base', 1 / 3), ('large', 0.25)])
-def test_a_generator_is_as_large_as_the_released_ones(size, share):
-  """config.json of google/electra-base-generator and -large-generator."""
+@pytest.mark.parametrize(
+  'size, share, depth, layers', [('base', 1 / 3, 1.0, 12), ('large', 0.25, 0.5, 12)]
+)
+def test_a_generator_is_as_large_as_the_released_ones(size, share, depth, layers):
+  """config.json of google/electra-base-generator and -large-generator; with half of the layers, as
+  DeBERTa-v3's."""
   model = models.ModelConfig(**config_lib.bert(size, vocab_multiple=1))
   sizes = dict(hidden_size=256, num_attention_heads=4, intermediate_size=1024)
-  expected = dataclasses.replace(model, **sizes, embedding_size=model.hidden_size)
-  assert generator_of(model, share) == expected
-
-
-@pytest.mark.parametrize('layers, depth, number', [(12, 0.5, 6), (5, 0.25, 1), (2, 0.1, 1)])
-def test_a_generator_may_have_fewer_layers(layers, depth, number):
-  """DeBERTa-v3's has half of them."""
-  model = models.ModelConfig(num_hidden_layers=layers)
-  generator = generator_of(model, 1.0, depth)
-  assert generator == dataclasses.replace(model, num_hidden_layers=number)
+  sizes |= dict(embedding_size=model.hidden_size, num_hidden_layers=layers)
+  assert generator_of(model, share, depth) == dataclasses.replace(model, **sizes)
 
 
 def test_embeddings_are_one_copy_where_they_are_shared():

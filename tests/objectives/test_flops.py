@@ -1,9 +1,6 @@
 """FLOPs, which are counted in what an objective computes, against what each part needs by hand."""
 
-import dataclasses
-
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from test_objectives import MASKING, MODEL
@@ -46,11 +43,9 @@ def test_products_of_loops_branches_and_gradients_of_ones_own():
     return a @ b
 
   own.defvjp(lambda a, b: (a @ b, (a, b)), lambda saved, g: (g @ saved[1].T, saved[0].T @ g))
-  assert flops.products(jnp.matmul, a, b) == flops.products(own, a, b) == 60
-  assert flops.products(jax.vmap(jnp.matmul), np.ones((7, 3, 5)), np.ones((7, 5, 2))) == 7 * 60
+  assert flops.products(own, a, b) == 60
   assert flops.products(jax.jit(loop), a, b) == 4 * 60
   assert flops.products(branches, a, b) == 90 + 90 + 60
-  assert flops.products(jax.checkpoint(jnp.matmul), a, b) == 60
   assert flops.products(jax.grad(lambda a, b: own(a, b).sum(), (0, 1)), a, b) == 3 * 60
 
 
@@ -80,17 +75,3 @@ def test_a_language_model_of_several_stages_counts_the_one_that_it_is_in(last, p
   assert of.flops(B) == encoder() + words(B * predictions)
   before = Moment(values={'language_model.kind': first})
   assert of.flops(B, before) == encoder() + words(B * {'causal': T, 'masked': K}[first])
-
-
-def test_positions_count_by_what_they_compute():
-  def flops_of(kind):
-    model = dataclasses.replace(MODEL, position_embeddings=kind)
-    return MlmNsp(model, T, 0.0, MASKING).flops(B)
-
-  assert flops_of('learned') == flops_of('none') == encoder() + words(B * K)
-  # Scores of the distances: a product for each, with each query, and the projection of distances.
-  N = 2 * T - 1
-  assert flops_of('relative') - flops_of('none') == 2 * B * T * N * D + 2 * N * D * D
-  # With queries and with keys, and both projections.
-  more = 2 * (2 * B * T * N * D + 2 * N * D * D)
-  assert flops_of('disentangled') - flops_of('none') == more

@@ -111,14 +111,6 @@ def test_without_short_rows_all_text_is_used_or_counted(text, tokenizer):
   assert (times_used(text, rows.plan[:, :2], true_b) == 1).all()
 
 
-def test_full_rows_cover_every_token_once(text, tokenizer):
-  rows = rows_of(text, tokenizer, kind='full', seq_length=32)
-  found = rows.gather(range(len(rows)))
-  lengths = found['segment_ids'].sum(axis=1)
-  seen = [ids[1 : n - 1] for ids, n in zip(found['input_ids'], lengths)]
-  assert (np.concatenate(seen) == tokens_of(text)).all()
-
-
 def test_unknown_pieces_are_never_predicted_and_do_not_count(tokenizer):
   tokens = tokenize([['w1 w2 nothing nothing', 'nothing']], tokenizer)
   counts = counts_of(tokens, tokenizer)
@@ -137,25 +129,30 @@ def make_batches(source, tokenizer, batch_size=8, seed=0, limits=None, **options
 
 
 def test_rows_are_padded_with_the_padding_of_the_vocabulary():
-  """Which is 1 in RoBERTa's. The first row holds a pair and one text; the second a text, cut."""
-  names = SimpleNamespace(pad_id=1, cls_id=7, sep_id=8, between=1)
-  sizes, tokens = np.array([[2, 1], [1, 0], [3, 0]]), np.arange(20, 27)
-  marks = np.array([[True, True], [True, True], [False, True]])
-  row_of, shape = np.array([0, 0, 1]), dict(seq_length=11, rows=2, slots=2)
+  """Which is 1 in RoBERTa's. A row holds a pair and a text without [CLS]."""
+  names = SimpleNamespace(pad_id=1, cls_id=7, sep_id=8)
   found = build_rows(
-    names, row_of, sizes, tokens, tokens % 2, labels=np.array([4, -1, 0]), marks=marks, **shape
+    names,
+    np.array([0, 0]),
+    np.array([[2, 1], [1, 0]]),
+    np.arange(20, 24),
+    np.arange(5, 9),
+    seq_length=10,
+    rows=1,
+    slots=3,
+    labels=np.array([4, -1]),
+    marks=np.array([[True, True], [False, True]]),
   )
-  expected = {
-    'input_ids': [[7, 20, 21, 8, 22, 8, 7, 23, 8, 1, 1], [24, 25, 26, 8, *[1] * 7]],
-    'token_type_ids': [[0, 0, 0, 0, 1, 1, *[0] * 5], [0] * 11],
-    'position_ids': [[0, 1, 2, 3, 4, 5, 0, 1, 2, 0, 0], [0, 1, 2, 3, *[0] * 7]],
-    'segment_ids': [[1, 1, 1, 1, 1, 1, 2, 2, 2, 0, 0], [1, 1, 1, 1, *[0] * 7]],
-    'unit_starts': [[0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0], [0, 1, 0, 0, *[0] * 7]],
-    'cls_positions': [[0, 6], [0, 0]],
-    'labels': [[4, 0], [0, 0]],
-    'weights': [[1, 0], [1, 0]],
+  assert {name: array[0].tolist() for name, array in found.items()} == {
+    'input_ids': [7, 20, 21, 8, 22, 8, 23, 8, 1, 1],
+    'token_type_ids': [0, 0, 0, 0, 1, 1, 0, 0, 0, 0],
+    'position_ids': [0, 1, 2, 3, 4, 5, 0, 1, 0, 0],
+    'segment_ids': [1, 1, 1, 1, 1, 1, 2, 2, 0, 0],
+    'unit_starts': [0, 5, 6, 0, 7, 0, 8, 0, 0, 0],
+    'cls_positions': [0, 6, 0],
+    'labels': [4, 0, 0],
+    'weights': [1, 0, 0],
   }
-  assert {name: array.tolist() for name, array in found.items()} == expected
 
 
 class Numbers(Source):
@@ -199,12 +196,13 @@ def test_in_lanes_each_row_of_a_batch_continues_the_one_before(rows, tokenizer):
   assert (column(other, 3) != table[:3]).any()
 
 
-def test_an_evaluation_in_lanes_reads_each_row_once_and_in_order(tokenizer):
-  batches = make_batches(Numbers(19), tokenizer, seed=None, lanes=True)
+@pytest.mark.parametrize('lanes', [False, True])
+def test_an_evaluation_reads_each_row_once_and_in_order(tokenizer, lanes):
+  batches = make_batches(Numbers(19), tokenizer, seed=None, lanes=lanes)
   rows, real = column(batches, 3), column(batches, 3, 'weights') > 0
   assert real.tolist() == [[True] * 8, [True] * 8, [True] * 3 + [False] * 5]
-  in_lanes = [rows[n, lane] for lane in range(8) for n in range(3) if real[n, lane]]
-  assert in_lanes == list(range(19))
+  in_order = rows.T[real.T] if lanes else rows[real]
+  assert in_order.tolist() == list(range(19)) and not rows[~real].any()
 
 
 def test_each_pass_is_a_permutation_of_the_seed(tokenizer):
@@ -232,16 +230,6 @@ def test_growing_batches_pass_over_no_row(tokenizer):
   np.testing.assert_array_equal(real, np.tile(used, 2))
   numbers, order = column(growing, 14)[real], column(make_batches(Numbers(40), tokenizer), 9)
   np.testing.assert_array_equal(numbers, order.ravel()[: len(numbers)])
-
-
-def test_the_last_evaluation_batch_is_filled_with_rows_of_weight_zero(text, tokenizer):
-  rows = pairs(text, tokenizer)
-  batches = make_batches(rows, tokenizer, batch_size=7, seed=None)
-  assert column(batches, len(batches), 'weights').sum() == len(rows)
-  last = batches[len(batches) - 1]
-  empty = np.asarray(last['weights'])[:, 0] == 0
-  assert empty.sum() == len(batches) * 7 - len(rows)
-  assert not np.asarray(last['segment_ids'])[empty].any()
 
 
 # ---- other kinds, packing, mixing ----------------------------------------------------------------
@@ -312,9 +300,7 @@ def test_shares_are_m_berts():
   """A language of 1,000 times the tokens is seen 1000 ** 0.7 = 126 times as often."""
   found = shares({'en': 1_000_000, 'is': 1_000}, 0.7)
   assert found['en'] / found['is'] == pytest.approx(1000**0.7)
-  assert 125.8 < 1000**0.7 < 125.9 and sum(found.values()) == pytest.approx(1)
-  assert shares({'a': 3, 'b': 1}, 1.0) == {'a': 0.75, 'b': 0.25}
-  assert shares({'a': 3, 'b': 1}, 0.0) == {'a': 0.5, 'b': 0.5}
+  assert sum(found.values()) == pytest.approx(1)
   assert shares({'a': 4, 'b': 1}, 0.5, {'b': 3.0}) == pytest.approx({'a': 0.4, 'b': 0.6})
 
 
@@ -486,14 +472,6 @@ def test_the_unigram_line_is_that_of_the_documents_trained_on(one_word_each, tok
   assert found['eval'].baselines['mlm'][0] == pytest.approx(expected)
 
 
-def test_unigram_nats_of_other_text_by_hand():
-  """Frequencies 3, 1 and, unseen, 1 of 5; the text is two of the second and two of the third."""
-  nats = tokenized.unigram_table(np.array([3, 1, 0, 0]), np.array([0, 2, 2, 0]))
-  assert nats[1:3] == pytest.approx(np.log(5))
-  nats = tokenized.unigram_table(np.array([3, 1, 0, 0]), np.array([3, 1, 0, 0]))
-  assert nats[:2] == pytest.approx([np.log(4 / 3), np.log(4)])
-
-
 @pytest.fixture(scope='module')
 def short_and_long(tmp_path_factory):
   """Two languages, 'short' of 300 documents of 4 words, 'long' of 40 of 90 words."""
@@ -558,12 +536,12 @@ def test_pairs_follow_the_seed_of_the_run_and_the_language(one_word_each, tokeni
 
 
 def test_the_parts_of_a_mixture_have_orders_of_their_own():
-  mixed = Mixture({'a': Numbers(64), 'b': Numbers(64, 100)}, {'a': 0.5, 'b': 0.5})
+  mixed = Mixture({'a': Numbers(64), 'b': Numbers(64)}, {'a': 0.5, 'b': 0.5})
   order = order_lib.endless(mixed, 5)
-  drawn = [int(mixed[order[i]]['labels'][0]) for i in range(128)]
-  first, second = ([x % 100 for x in drawn if (x >= 100) == part] for part in (False, True))
+  drawn = np.array([order[i] for i in range(128)])
+  first, second = drawn[drawn < 64], drawn[drawn >= 64] - 64
   assert sorted(first) == sorted(second) == list(range(64))
-  assert np.mean(np.array(first) == second) < 0.2  # chance: 1 in 64
+  assert np.mean(first == second) < 0.2  # chance: 1 in 64
 
 
 def test_a_mixture_is_another_with_other_parts_or_weights():
@@ -575,17 +553,14 @@ def test_a_mixture_is_another_with_other_parts_or_weights():
   assert len({fingerprint(), *changed}) == 4 and fingerprint() == fingerprint()
 
 
-def test_text_is_tokenized_alike_in_batches_of_any_size(tokenizer, monkeypatch):
-  documents = [[f'w{d} w{s}' for s in range(1 + d % 4)] for d in range(60)] + [['\u200b'], ['w1']]
-  whole = tokenize(documents, tokenizer)
-  with_tokens = [*documents[:60], documents[61]]
-  assert whole.hashes.tolist() == [text_hash(sentences) for sentences in with_tokens]
+def test_text_is_tokenized_in_batches(tokenizer, monkeypatch):
+  """Documents without a token are left out."""
   monkeypatch.setattr(tokenized, 'BATCH_SENTENCES', 7)
-  parts = tokenize(documents, tokenizer)
-  assert parts.fingerprint == whole.fingerprint and (parts.hashes == whole.hashes).all()
-  words = [word for sentences in documents for s in sentences for word in s.split()]
-  words = [word for word in words if word != '\u200b']
-  assert [tokenizer.pieces[i] for i in tokens_of(parts)] == words
+  documents = [[f'w{d} w{s}' for s in range(1 + d % 4)] for d in range(60)]
+  corpus = tokenize([*documents[:50], ['\u200b'], *documents[50:]], tokenizer)
+  assert corpus.hashes.tolist() == [text_hash(sentences) for sentences in documents]
+  words = ' '.join(' '.join(sentences) for sentences in documents)
+  assert ' '.join(tokenizer.pieces[i] for i in tokens_of(corpus)) == words
 
 
 @pytest.mark.parametrize(
@@ -594,7 +569,6 @@ def test_text_is_tokenized_alike_in_batches_of_any_size(tokenizer, monkeypatch):
     (64, {}, ''),
     (63, {}, r'row 0 has position_ids 63, outside \[0, 63\)'),
     (64, {'position_ids': np.full((1, 64), -1, np.int32)}, r'row 0 has position_ids -1, outside'),
-    (64, {'labels': np.zeros((1, 1), np.int64)}, r"int64\[1\] for 'labels' .* expects int32\[1\]"),
     (64, {'labels': np.zeros((1, 2), np.int32)}, r"int32\[2\] for 'labels' .* expects int32\[1\]"),
     (64, None, 'the data gives no rows'),
   ],

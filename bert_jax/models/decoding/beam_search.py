@@ -29,7 +29,6 @@ class Beams(NamedTuple):
   ended_scores: Array
   has_ended: Array
   open: Array
-  seen: Any
 
 
 def beam_search(
@@ -44,7 +43,6 @@ def beam_search(
   length: int,
   length_penalty: float = 1.0,
   early_stopping: bool = False,
-  seen_BV: Array | None = None,
 ) -> tuple[Array, Array]:
   """The best sequence that a search with K beams finds: (ids [B, N], scores [B]).
   The score of n tokens is the sum of their log probabilities / n^length_penalty. A search ends if
@@ -56,18 +54,23 @@ def beam_search(
   def in_beams(x):
     return jnp.repeat(x, K, axis=0)
 
-  none_BKN, lowest_BK = jnp.full((B, K, N), NONE, jnp.int32), jnp.full((B, K), LOWEST)
-  ends = length_penalty, early_stopping
-  expand = functools.partial(expanded, choice=choice, length=length, ends=ends)
+  none_BKN = jnp.full((B, K, N), NONE, jnp.int32)
+  lowest_BK = jnp.full((B, K), LOWEST)
+  expand = functools.partial(
+    expanded,
+    choice=choice,
+    length=length,
+    penalty=length_penalty,
+    early_stopping=early_stopping,
+  )
 
   def body(state):
     last_X = lax.dynamic_index_in_dim(state.ids, state.count - 1, 2, keepdims=False).ravel()
     logits_XV, cache = step(state.cache, jnp.maximum(last_X, 0), in_beams(state.place))
     return expand(state._replace(cache=cache), logits_XV)
 
-  cache, seen = jax.tree.map(in_beams, (cache, choice.first_seen(seen_BV)))
   start = Beams(
-    cache,
+    jax.tree.map(in_beams, cache),
     count=jnp.int32(0),
     place=place_B - 1,
     ids=none_BKN,
@@ -76,24 +79,34 @@ def beam_search(
     ended_scores=lowest_BK,
     has_ended=jnp.zeros((B, K), bool),
     open=jnp.ones(B, bool),
-    seen=seen,
   )
   state = expand(start, in_beams(logits_BV))
   state = lax.while_loop(lambda state: (state.count < N) & state.open.any(), body, state)
   return state.ended_ids[:, 0], state.ended_scores[:, 0]
 
 
-def expanded(state: Beams, logits_XV: Array, choice: Choice, length: int, ends: tuple) -> Beams:
-  """The Beams after one more token. ends: length_penalty and early_stopping of beam_search."""
-  (B, K, N), V, (penalty, early) = state.ids.shape, logits_XV.shape[-1], ends
+def expanded(
+  state: Beams,
+  logits_XV: Array,
+  choice: Choice,
+  length: int,
+  penalty: float,
+  early_stopping: bool,
+) -> Beams:
+  """The Beams after one more token. penalty: length_penalty of beam_search."""
+  B, K, N = state.ids.shape
+  V = logits_XV.shape[-1]
   rows_B1 = jnp.arange(B)[:, None]
-  more = max(2, 1 + len(choice.stop_ids)) * K  # among so many candidates, at least K do not end
-  logs_XV = choice.penalised(nn.log_softmax(logits_XV), state.seen)
-  totals_BX = (logs_XV.reshape(B, K, V) + state.scores[..., None]).reshape(B, K * V)
-  totals_BM, best_BM = lax.top_k(totals_BX, min(more, K * V))
-  from_BM, next_BM = best_BM // V, (best_BM % V).astype(jnp.int32)
+  # The best continuations: among so many candidates at least K do not end.
+  more = max(2, 1 + len(choice.stop_ids)) * K
+  logs_XV = choice.allowed(nn.log_softmax(logits_XV))
+  totals_BKV = logs_XV.reshape(B, K, V) + state.scores[..., None]
+  totals_BM, best_BM = lax.top_k(totals_BKV.reshape(B, K * V), min(more, K * V))
+  from_BM = best_BM // V
+  next_BM = (best_BM % V).astype(jnp.int32)
   ids_BMN = state.ids[rows_B1, from_BM].at[:, :, state.count].set(next_BM)
-  count, place_B = state.count + 1, state.place + 1
+  count = state.count + 1
+  place_B = state.place + 1
   ends_BM = choice.stops(next_BM) | (count == N) | (place_B >= length)[:, None]
   # A sequence may end only among the best K candidates; the others replace those that end.
   just_BM = ends_BM & (jnp.arange(totals_BM.shape[1]) < K) & state.open[:, None]
@@ -101,15 +114,16 @@ def expanded(state: Beams, logits_XV: Array, choice: Choice, length: int, ends: 
   scores_BE = jnp.concatenate([state.ended_scores, new_BM], axis=1)
   ended_scores_BK, at_BK = lax.top_k(scores_BE, K)
   ended_BEN = jnp.concatenate([state.ended_ids, ids_BMN], axis=1)
-  has_BK = jnp.concatenate([state.has_ended, just_BM], axis=1)[rows_B1, at_BK]
+  has_BE = jnp.concatenate([state.has_ended, just_BM], axis=1)
+  has_BK = has_BE[rows_B1, at_BK]
+  # The beams that go on: the best K that do not end.
   scores_BK, on_BK = lax.top_k(jnp.where(ends_BM, totals_BM + LOWEST, totals_BM), K)
+  beam_X = (rows_B1 * K + from_BM[rows_B1, on_BK]).ravel()
   enough_B = has_BK.all(axis=1)
   worst_B = jnp.where(enough_B, ended_scores_BK[:, -1], LOWEST)
-  open_B = state.open & ~(enough_B & early)
-  beam_X = (rows_B1 * K + from_BM[rows_B1, on_BK]).ravel()
-  cache, seen = jax.tree.map(lambda x: x[beam_X], (state.cache, state.seen))
+  open_B = state.open & ~(enough_B & early_stopping)
   return Beams(
-    cache=cache,
+    cache=jax.tree.map(lambda x: x[beam_X], state.cache),
     count=count,
     place=place_B,
     ids=ids_BMN[rows_B1, on_BK],
@@ -118,5 +132,4 @@ def expanded(state: Beams, logits_XV: Array, choice: Choice, length: int, ends: 
     ended_scores=ended_scores_BK,
     has_ended=has_BK,
     open=open_B & (scores_BK[:, 0] / count**penalty > worst_B),
-    seen=choice.with_seen(seen, next_BM[rows_B1, on_BK].ravel()),
   )

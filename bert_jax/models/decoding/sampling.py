@@ -29,14 +29,12 @@ class Choice:
   temperature: the logits are divided by it, and a token is drawn from their softmax; 0: the
   likeliest token is taken. top_k: only the k likeliest tokens can be drawn; 0: all can. top_p: only
   the fewest likeliest tokens whose probabilities add up to p can be drawn, at least one (Holtzman
-  et al. 2019). repetition_penalty: divides the logits of tokens that the sequence already has if
-  positive, else multiplies them (CTRL, Keskar et al. 2019). As in Hugging Face's library, it comes
-  first, then temperature, top_k and top_p. stop_ids end a sequence; never_ids are not chosen."""
+  et al. 2019). They are applied in this order, as in Hugging Face's library. stop_ids end a
+  sequence; never_ids are not chosen."""
 
   temperature: float = 0.0
   top_k: int = 0
   top_p: float = 1.0
-  repetition_penalty: float = 1.0
   stop_ids: tuple[int, ...] = ()
   never_ids: tuple[int, ...] = ()
 
@@ -44,22 +42,9 @@ class Choice:
     """Which of these tokens end their sequences."""
     return jnp.isin(ids, jnp.array(self.stop_ids or (NONE,), ids.dtype))
 
-  def first_seen(self, seen_BV: Any) -> Any:
-    """The tokens that each sequence has, as state of the generation; () if no penalty needs it."""
-    return () if self.repetition_penalty == 1 else seen_BV
-
-  def with_seen(self, seen_BV: Any, ids_B: Array) -> Any:
-    """Adds one more token of each sequence to the state `seen_BV`."""
-    return jax.tree.map(lambda seen: seen.at[jnp.arange(len(ids_B)), ids_B].set(True), seen_BV)
-
-  def penalised(self, logits_BV: Array, seen_BV: Any) -> Array:
-    """The logits with never_ids at -inf and the repetition penalty on tokens already seen."""
-    logits_BV = logits_BV.at[:, jnp.array(self.never_ids, jnp.int32)].set(-jnp.inf)
-    penalty = self.repetition_penalty
-    if penalty == 1:
-      return logits_BV
-    less_BV = jnp.where(logits_BV > 0, logits_BV / penalty, logits_BV * penalty)
-    return jnp.where(seen_BV, less_BV, logits_BV)
+  def allowed(self, logits_BV: Array) -> Array:
+    """The logits with never_ids at -inf."""
+    return logits_BV.at[:, jnp.array(self.never_ids, jnp.int32)].set(-jnp.inf)
 
   def kept(self, logits_BV: Array) -> Array:
     """The logits after temperature, top_k and top_p; tokens that cannot be drawn have -inf."""
@@ -78,6 +63,7 @@ class Choice:
 
   def choose(self, logits_BV: Array, keys_B: Array, number: int | Array) -> Array:
     """The next ids [B]. A draw depends only on the key of its sequence and the token's number."""
+    logits_BV = self.allowed(logits_BV)
     if self.temperature == 0:
       return jnp.argmax(logits_BV, axis=-1).astype(jnp.int32)
     keys_B = jax.vmap(jax.random.fold_in, (0, None))(keys_B, number)
@@ -88,7 +74,7 @@ class Choice:
 class Drawn(NamedTuple):
   """The state of a generation. ids [B, N]: the tokens so far, with a stop token as the last, and
   NONE after them. count: the number of tokens made. place [B]: place of the last token. scores [B]:
-  the sum of the tokens' log probabilities. done [B]: has it ended? seen [B, V]: see begin."""
+  the sum of the tokens' log probabilities. done [B]: has it ended?"""
 
   cache: Any
   keys: Array
@@ -97,7 +83,6 @@ class Drawn(NamedTuple):
   place: Array
   scores: Array
   done: Array
-  seen: Any
 
 
 def begin(
@@ -109,22 +94,26 @@ def begin(
   *,
   max_tokens: int,
   length: int,
-  seen_BV: Array | None = None,
 ) -> Drawn:
   """The Drawn with the first token of each sequence. logits_BV, place_B: for the first token.
   keys_B: a random key of each sequence. length: places that the model has; a sequence ends at the
-  last one. seen_BV: the tokens in the prompts, for a repetition_penalty."""
+  last one."""
   B = len(place_B)
-  ids_BN, seen = jnp.full((B, max_tokens), NONE, jnp.int32), choice.first_seen(seen_BV)
-  scores_B, done_B = jnp.zeros(B), jnp.zeros(B, bool)
-  state = Drawn(cache, keys_B, ids_BN, jnp.int32(0), place_B - 1, scores_B, done_B, seen)
+  state = Drawn(
+    cache,
+    keys_B,
+    ids=jnp.full((B, max_tokens), NONE, jnp.int32),
+    count=jnp.int32(0),
+    place=place_B - 1,
+    scores=jnp.zeros(B),
+    done=jnp.zeros(B, bool),
+  )
   return _with_next(state, logits_BV, choice, length)
 
 
 def _with_next(state, logits_BV, choice, length):
   """The Drawn with the next token of each sequence that is not done."""
-  likely_BV = choice.penalised(logits_BV, state.seen)
-  next_B = choice.choose(likely_BV, state.keys, state.count)
+  next_B = choice.choose(logits_BV, state.keys, state.count)
   logs_B = jnp.take_along_axis(nn.log_softmax(logits_BV), next_B[:, None], axis=-1)[:, 0]
   return state._replace(
     ids=state.ids.at[:, state.count].set(jnp.where(state.done, NONE, next_B)),
@@ -132,7 +121,6 @@ def _with_next(state, logits_BV, choice, length):
     place=state.place + 1,
     scores=state.scores + jnp.where(state.done, 0, logs_B),
     done=state.done | choice.stops(next_B) | (state.place + 1 >= length),
-    seen=choice.with_seen(state.seen, next_B),
   )
 
 
@@ -155,22 +143,20 @@ def unmask(
   open_BN: Array,
   keys_B: Array,
   choice: Choice,
-  *,
-  seen_BV: Array | None = None,
 ) -> tuple[Array, Array]:
   """Fills the masked positions open_BN with a masked model from left to right, one at a pass: (ids
   [B, N], scores [B]). read(ids_BT) -> logits_BNV at these positions. scores: the sum of the tokens'
   log probabilities when they were chosen. Other arguments: see begin."""
-  (B, N), rows_B = open_BN.shape, jnp.arange(len(open_BN))
+  B, N = open_BN.shape
+  rows_B = jnp.arange(B)
 
   def body(number, state):
-    ids_BT, scores_B, seen = state
+    ids_BT, scores_B = state
     logits_BV = read(ids_BT)[:, number]
-    next_B = choice.choose(choice.penalised(logits_BV, seen), keys_B, number)
+    next_B = choice.choose(logits_BV, keys_B, number)
     ids_BT = ids_BT.at[rows_B, open_BN[:, number]].set(next_B)
     scores_B += nn.log_softmax(logits_BV)[rows_B, next_B]
-    return ids_BT, scores_B, choice.with_seen(seen, next_B)
+    return ids_BT, scores_B
 
-  state = ids_BT.astype(jnp.int32), jnp.zeros(B), choice.first_seen(seen_BV)
-  ids_BT, scores_B, _ = lax.fori_loop(0, N, body, state)
+  ids_BT, scores_B = lax.fori_loop(0, N, body, (ids_BT.astype(jnp.int32), jnp.zeros(B)))
   return ids_BT[rows_B[:, None], open_BN], scores_B

@@ -31,9 +31,8 @@ NEVER = '[PAD]', '[CLS]', '[MASK]'  # no text has them
 
 
 class Generate(Ask):
-  """Continues prompts by up to max_tokens. temperature, top_k, top_p, repetition_penalty: see
-  sampling.Choice; beams, length_penalty: see beam_search.py; None: as its release says, else 1.
-  stop: pieces."""
+  """Continues prompts by up to max_tokens. temperature, top_k, top_p: see sampling.Choice; beams,
+  length_penalty: see beam_search.py; None: as its release says, else 1. stop: pieces."""
 
   def __init__(
     self,
@@ -42,7 +41,6 @@ class Generate(Ask):
     temperature: float = 0.0,
     top_k: int = 0,
     top_p: float = 1.0,
-    repetition_penalty: float | None = None,
     beams: int | None = None,
     length_penalty: float | None = None,
     stop: Sequence[str] = (),
@@ -53,8 +51,6 @@ class Generate(Ask):
     self.config = model.objective.model.with_vocab_size(pieces)
     self.is_causal = model.config.model.causal or getattr(model.objective, 'writes', False)
     released = _released(model.config) if self.is_causal else {}
-    if repetition_penalty is None:
-      repetition_penalty = released.get('repetition_penalty', 1)
     if beams is None:
       beams = 1 if temperature else released.get('beams', 1)
     if length_penalty is None:
@@ -72,7 +68,6 @@ class Generate(Ask):
       float(temperature),
       min(top_k, pieces),
       float(top_p),
-      float(repetition_penalty),
       stop_ids=stop_ids if self.is_causal else (),
       never_ids=never_ids,
     )
@@ -174,13 +169,23 @@ class Generate(Ask):
     def continues(params, ids_BP, lengths_B, numbers_B2):
       prefill, step = encoder.one_token_steps(self.config, params)
       logits_BV, cache = prefill(ids_BP, lengths_B, length)
-      seen_BV = _seen(ids_BP, lengths_B, self.config)
-      sizes = {'max_tokens': N, 'length': length, 'seen_BV': seen_BV}
       if self.beams > 1:
-        search = {'beams': self.beams, **self.search}
-        return beam_search(step, cache, logits_BV, lengths_B, choice, **search, **sizes)
+        return beam_search(
+          step,
+          cache,
+          logits_BV,
+          lengths_B,
+          choice,
+          beams=self.beams,
+          max_tokens=N,
+          length=length,
+          length_penalty=self.search['length_penalty'],
+          early_stopping=self.search['early_stopping'],
+        )
       keys_B = self._keys(numbers_B2)
-      state = sampling.begin(cache, logits_BV, lengths_B, keys_B, choice, **sizes)
+      state = sampling.begin(
+        cache, logits_BV, lengths_B, keys_B, choice, max_tokens=N, length=length
+      )
       state = sampling.advance(step, state, choice, upto=N, length=length)
       return state.ids, state.scores
 
@@ -221,8 +226,7 @@ class Generate(Ask):
         special_V = jnp.isin(jnp.arange(logits_BNV.shape[-1]), jnp.array(tokenizer.special_ids))
         return jnp.where(special_V, -jnp.inf, logits_BNV)
 
-      keys_B, seen_BV = self._keys(numbers_B2), _seen(ids_BP, lengths_B, self.config)
-      return sampling.unmask(read, ids_BT, masks_BN, keys_B, self.choice, seen_BV=seen_BV)
+      return sampling.unmask(read, ids_BT, masks_BN, self._keys(numbers_B2), self.choice)
 
     return model.compiled(fill)
 
@@ -247,21 +251,12 @@ def _rounded(tokens, limit):
   return min(limit, -(-tokens // STEP) * STEP)
 
 
-def _seen(ids_BP, lengths_B, config):
-  """Marks the tokens that occur in each prompt, [B, V] bool."""
-  rows_B1 = jnp.arange(len(ids_BP))[:, None]
-  real_BP = jnp.arange(ids_BP.shape[1]) < lengths_B[:, None]
-  none_BV = jnp.zeros((len(ids_BP), config.padded_vocab_size), bool)
-  return none_BV.at[rows_B1, ids_BP].max(real_BP)
-
-
 LACKS = 'head that continues a prompt; use a masked or a causal language model'
 OPTIONS = {
   'max_tokens': Option(int, 'most tokens of an answer; default: 50', 1),
   'temperature': Option(float, '0 takes the likeliest token (default), 1 draws', 0),
   'top_k': Option(int, 'draw from so many pieces; default: 0, all', 0),
   'top_p': Option(float, 'draw from the likeliest pieces of such a share', 0.001, 1),
-  'repetition_penalty': Option(float, 'above 1, pieces come again less often', 0.001),
   'beams': Option(int, 'beam search with so many; default: as released, else 1, none', 1),
   'length_penalty': LENGTH_PENALTY,
   'stop': Option(tuple, 'a piece that ends the answer; may be repeated'),

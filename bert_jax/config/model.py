@@ -84,11 +84,6 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
     not kernel.endswith('cudnn') or model.dtype == 'bfloat16',
     f'{kernel} computes in bfloat16; set model.dtype=bfloat16.',
   )
-  yield (
-    not kernel.endswith('splash') or row % 128 == 0,
-    f'{kernel} takes rows of a multiple of 128 tokens, and data.seq_length is {row}; change one of '
-    'them.',
-  )
   yield from _rules_of_choices(config)
 
 

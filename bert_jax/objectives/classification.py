@@ -19,12 +19,15 @@ from bert_jax.objectives.losses import label_terms
 
 @dataclasses.dataclass(frozen=True)
 class Classification(LabelledExamples):
-  """Classifies texts, or regresses a number. labels: the classes in order; empty for regression.
-  multi_label: a text may have any number of them. class_weights: of each label, or (): factors of
-  the loss of a text with this label; with multi_label, of the loss of this label. pooling: 'cls',
-  'mean': the mean of the hidden states of a text, without a pooler, 'pooled_mean': their mean
-  through the pooler (ModernBERT), or 'late_mean': the mean of each through it (EuroBERT).
+  """Classifies texts, or regresses a number.
 
+  labels: the classes in order; empty for regression.
+  multi_label: a text may have any number of them.
+  class_weights: of each label, or (): factors of the loss of a text with this label; with
+  multi_label, of the loss of this label.
+  pooling: 'cls', 'mean': the mean of the hidden states of a text, without a pooler, 'pooled_mean':
+  their mean through the pooler (ModernBERT), or 'late_mean': the mean of each through it
+  (EuroBERT).
   prior: of numbers their mean and scale: the head predicts standardized numbers, and so they are in
   the loss; in answers and in the metric they have their units.
 

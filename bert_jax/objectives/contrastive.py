@@ -38,9 +38,13 @@ LOSSES = 'in_batch', 'cosent'
 
 @dataclasses.dataclass(frozen=True)
 class Contrastive(ExampleRows):
-  """Learns sentence vectors by one of LOSSES. texts: K texts of an item, in neighbouring slots of a
-  row: anchor, positive, negatives. widths: each has a loss of its own; (): the whole width. chunks:
-  parts in which a batch is encoded. normalize: similarity is the cosine, else the product."""
+  """Learns sentence vectors.
+
+  loss: one of LOSSES.
+  texts: K texts of an item, in neighbouring slots of a row: anchor, positive, negatives.
+  widths: each has a loss of its own; (): the whole width.
+  normalize: similarity is the cosine, else the product.
+  chunks: parts in which a batch is encoded."""
 
   rows_meet: ClassVar[bool] = True
   loss: str
@@ -100,11 +104,13 @@ class Contrastive(ExampleRows):
       i, rows = part
       return vectors_of(rows, None if rng is None else jax.random.fold_in(rng, i))
 
+    # Chunk i has the rows i, i + chunks, ..: interleaved, so that rows stay on their devices.
     rows = {}
     for name in (*TOKENS, 'cls_positions'):
-      x = batch[name]  # interleaved, so that rows stay on their devices
+      x = batch[name]
       rows[name] = x.reshape(-1, self.chunks, *x.shape[1:]).swapaxes(0, 1)
-    vectors = jax.lax.map(in_chunk, (jnp.arange(self.chunks), rows)).swapaxes(0, 1)
+    vectors = jax.lax.map(in_chunk, (jnp.arange(self.chunks), rows))
+    vectors = vectors.swapaxes(0, 1)
     return vectors.reshape(-1, *vectors.shape[2:])
 
   def predict(self, params: Any, batch: Batch) -> dict[str, jax.Array]:
@@ -163,7 +169,9 @@ def unit(x: jax.Array) -> jax.Array:
 def negatives(ids_PK: jax.Array, there_PK: jax.Array) -> tuple[jax.Array, jax.Array]:
   """(is it a negative, is it known to be none), each [P, C] bool: all candidates of each anchor but
   its own positive. The anchor itself is no negative, nor is a positive that any item has for it.
-  ids: equal for equal texts. there: 0 where an item has no text."""
+
+  ids: equal for equal texts.
+  there: 0 where an item has no text."""
   P, _ = ids_PK.shape
   anchors_P, positives_P = ids_PK[:, 0], ids_PK[:, 1]
   ids_C = ids_PK[:, 1:].T.ravel()

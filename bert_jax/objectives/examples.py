@@ -18,9 +18,11 @@ from bert_jax.objectives.distillation import soft_nats
 
 @dataclasses.dataclass(frozen=True)
 class ExampleRows(Objective):
-  """An objective whose rows hold examples. scores: metrics that the task's scorer computes. kinds:
-  {name: data type} of further numbers of an example, besides slot_spec's. prior: the share of each
-  label, at which a new head begins; (): at zeros."""
+  """An objective whose rows hold examples.
+
+  scores: metrics that the task's scorer computes.
+  kinds: {name: data type} of further numbers of an example, besides slot_spec's.
+  prior: the share of each label, at which a new head begins; (): at zeros."""
 
   model: models.ModelConfig
   seq_length: int
@@ -37,9 +39,11 @@ class ExampleRows(Objective):
 
 
 class LabelledExamples(ExampleRows):
-  """An objective of labelled examples, answered by `head` over an encoder. part: the name of the
-  head's parameters. outputs: how many logits a classifier gives; 0: one for each label. beside:
-  arrays of a batch that predict returns beside the logits."""
+  """An objective of labelled examples, answered by `head` over an encoder.
+
+  part: the name of the head's parameters.
+  outputs: how many logits a classifier gives; 0: one for each label.
+  beside: arrays of a batch that predict returns beside the logits."""
 
   part: ClassVar[str] = 'classifier'
   outputs: ClassVar[int] = 0

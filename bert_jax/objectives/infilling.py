@@ -28,12 +28,14 @@ def infill(
   mask_id: int,
 ) -> dict[str, jax.Array]:
   """Hides a share `rate` of the tokens of each segment, in spans of mean_span tokens on average.
+
   The first and the last token of a segment, [CLS] and [SEP], stay. The text between them is cut
   into atoms, each a span to be hidden or a single token to be kept. The order of spans and kept
   tokens is drawn at random; the tokens themselves stay in order. There are at least as many hidden
-  tokens as spans, so no segment grows. Returns input_ids, segment_ids, position_ids [B, T] of the
-  texts with masks; how many tokens are between [CLS] and [SEP] (`ordinary` [B]), and `hidden` [B].
-  """
+  tokens as spans, so no segment grows.
+
+  Returns input_ids, segment_ids, position_ids [B, T] of the texts with masks; how many tokens are
+  between [CLS] and [SEP] (`ordinary` [B]), and how many of them are `hidden` [B]."""
   length_key, order_key = jax.random.split(rng)
   B, T = input_ids_BT.shape
   real_BT = segment_ids_BT > 0

@@ -44,11 +44,14 @@ LEAST_RATE = 1e-3  # t is at least this, so that no weight is above its inverse
 
 @dataclasses.dataclass(frozen=True)
 class LanguageModel(MlmNsp):
-  """Language modelling, whose kind may change by step. stages: the kind of each stage of
-  language_model.kind; a hybrid must be the only stage. causal_share: the share of a hybrid's rows
-  that are causal. eval_memory: the memory's length in evaluations; 0: as in training. Evaluations
-  report the loss of every kind, each on all rows, with diffusion's rates spread evenly over them.
-  """
+  """Language modelling, whose kind may change by step.
+
+  stages: the kind of each stage of language_model.kind; a hybrid must be the only stage.
+  causal_share: the share of a hybrid's rows that are causal.
+  eval_memory: the memory's length in evaluations; 0: as in training.
+
+  Evaluations report the loss of every kind, each on all rows, with diffusion's rates spread evenly
+  over them."""
 
   stages: tuple[str, ...] = ('causal',)
   causal_share: float = 0.5
@@ -170,12 +173,13 @@ class LanguageModel(MlmNsp):
         hidden_BTD = self._hidden(params, batch, batch[IDS[kind]], kind == 'causal', rng)
         terms |= self._terms_of(kind, params, batch, hidden_BTD, train)
       return terms, carry
-    # One pass over rows of all kinds.
+    # One pass over rows of all kinds, each with the ids that its kind reads.
     is_kind_B = {kind: batch['kind'] == k for k, kind in enumerate(self.kinds)}
     ids_BT = batch['input_ids']
     for kind, is_B in is_kind_B.items():
       ids_BT = jnp.where(is_B[:, None], batch[IDS[kind]], ids_BT)
-    hidden_BTD = self._hidden(params, batch, ids_BT, is_kind_B.get('causal', False), rng)
+    causal_B = is_kind_B.get('causal', False)
+    hidden_BTD = self._hidden(params, batch, ids_BT, causal_B, rng)
     for kind, is_B in is_kind_B.items():
       terms |= self._terms_of(kind, params, batch, hidden_BTD, train, is_B)
     return terms, carry

@@ -25,10 +25,14 @@ from bert_jax.timeline import Moment
 
 @dataclasses.dataclass(frozen=True)
 class MlmNsp(Objective):
-  """BERT's pre-training. masking: keyword arguments of masking.mask_tokens; eval_masking: arguments
-  that differ in an evaluation. pairs: one of sentence_pairs.PAIRS, the meaning of a pair's label.
-  languages: names of the rows' languages, in the order of their numbers. lengths: the length to
-  which training rows are cut in each stage of corpus.lengths; (): they are not cut."""
+  """BERT's pre-training.
+
+  masking: keyword arguments of masking.mask_tokens.
+  pairs: one of sentence_pairs.PAIRS, the meaning of a pair's label.
+  languages: names of the rows' languages, in the order of their numbers.
+  eval_masking: arguments of masking.mask_tokens that differ in an evaluation.
+  lengths: the length to which training rows are cut in each stage of corpus.lengths; (): they are
+  not cut."""
 
   model: models.ModelConfig
   seq_length: int

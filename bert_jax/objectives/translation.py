@@ -32,13 +32,15 @@ UNLIKELY = -1e4  # the logit of a word that may not follow
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Translation(ExampleRows):
-  """Learns to write a target text for each source text. target_length: tokens of the target side of
-  a row, whose arrays [B, target_length] are TARGET (labels: the token after each). smoothing: the
-  share of the target distribution that is spread evenly over all words (Szegedy et al. 2015,
-  https://arxiv.org/abs/1512.00567); the term `translation_nats` is the loss without it. beams:
-  beams of the search in an evaluation, which writes a target for each source; 0: no search.
-  length_penalty, early_stopping: see beam_search.py. longest: the most tokens that are written;
-  begin_id stands before them, end_id ends them."""
+  """Learns to write a target text for each source text.
+
+  target_length: tokens of the target side of a row, whose arrays [B, target_length] are TARGET
+  (labels: the token after each).
+  smoothing: the share of the target distribution that is spread evenly over all words (Szegedy et
+  al. 2015, https://arxiv.org/abs/1512.00567); the term `translation_nats` is the loss without it.
+  beams: beams of the search in an evaluation, which writes a target for each source; 0: no search.
+  length_penalty, early_stopping: see beam_search.py.
+  longest: the most tokens that are written; begin_id stands before them, end_id ends them."""
 
   target_length: int
   smoothing: float = 0.0

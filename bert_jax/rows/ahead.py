@@ -8,7 +8,8 @@ from typing import Any
 from bert_jax import hosts
 from bert_jax.errors import log
 
-AHEAD, STALLED = 2, 60  # batches; seconds without one after which a run says so
+AHEAD = 2  # batches that are made in advance
+STALLED = 60  # seconds without a batch after which a run says so
 
 
 class Ahead:

@@ -29,10 +29,14 @@ if TYPE_CHECKING:
 
 class Batches:
   """The batch of each step: batches[step] -> {name: jax.Array [B, ...]}, sharded over axis 0.
-  spec: the arrays that the objective expects. limits: {name: exclusive upper bound} of integers to
-  check, since JAX reports no index past the end of a table. With a seed there are endless passes,
-  each shuffled anew; without one the rows come once, in order, and empty rows of weight 0 fill the
-  last batch. lanes: see above. position: Timeline.position, if not all batches are full."""
+
+  spec: the arrays that the objective expects.
+  limits: {name: exclusive upper bound} of integers to check, since JAX reports no index past the
+  end of a table.
+  seed: with one there are endless passes, each shuffled anew; without one the rows come once, in
+  order, and empty rows of weight 0 fill the last batch.
+  lanes: see above.
+  position: Timeline.position, if not all batches are full."""
 
   def __init__(
     self,

@@ -33,9 +33,11 @@ THREADS = 8  # that plan units, whose shards may have to be copied from a bucket
 
 class Rows(Source):
   """Random access to the rows of a text, {name: array} as in build_rows, with `language`, its
-  number. rows_of: [units] the rows of each in one cut. totals: as of PlannedRows, estimated if
-  there are several units. missed: the expected share of rows of a pass that are left out or given
-  twice."""
+  number.
+
+  rows_of: [units] the rows of each unit in one cut.
+  totals: as of PlannedRows, estimated if there are several units.
+  missed: the expected share of rows of a pass that are left out or given twice."""
 
   def __init__(
     self,
@@ -105,23 +107,25 @@ class Rows(Source):
     return {name: array[as_asked] for name, array in self._built(parts).items()}
 
   def _built(self, parts) -> Arrays:
-    """The arrays of rows. parts: results of PlannedRows.examples."""
-    held = np.concatenate([of_part for of_part, _ in parts])
+    """The arrays of R rows. parts: results of PlannedRows.examples."""
+    held = np.concatenate([of_part for of_part, _ in parts])  # [R] examples in each row
     columns = zip(*(examples for _, examples in parts), strict=True)
     sizes, labels, marks, tokens, starts = map(np.concatenate, columns)
+    rows = len(held)
     out = build_rows(
       self.tokenizer,
-      np.repeat(np.arange(len(held)), held),
+      np.repeat(np.arange(rows), held),
       sizes,
       tokens,
       starts,
       seq_length=self.cutting.seq_length,
-      rows=len(held),
+      rows=rows,
       slots=self.cutting.examples_per_row,
       labels=labels,
       marks=marks,
     )
-    return out | {'language': np.full(len(held), self.language, np.int32)}
+    out['language'] = np.full(rows, self.language, np.int32)
+    return out
 
   def expect(self, place: int) -> None:
     """Begins to plan the rows of a place, in a thread."""
@@ -145,9 +149,10 @@ class Rows(Source):
     raise AssertionError
 
   def _count(self, text: Chunks) -> tuple[np.ndarray, dict[str, int], float]:
-    """(rows_of, totals, missed) of several units."""
+    """(rows_of, totals, missed) of several units, from SAMPLED of them."""
     places = spaced(self.units * self.cuts, SAMPLED)
     counted = [self.planned(int(place)) for place in places]
+    # What the sample has, scaled by its share of the tokens.
     scale = len(text) / sum(len(planned.corpus) for planned in counted)
     totals = {}
     for name in counted[0].totals:
@@ -155,11 +160,12 @@ class Rows(Source):
       if name not in OF_TEXT:
         total *= self.cuts
       totals[name] = round(total)
+    # The rows of each unit: exactly, by the lengths of its documents, if the kind allows that.
     rows_of_lengths = ROWS_OF_LENGTHS.get(self.cutting.kind)
     if rows_of_lengths and self.cutting.examples_per_row == 1 and text.store.lengths is not None:
       rows_of = text.counted(lambda tokens: rows_of_lengths(tokens, self.cutting.seq_length))
       return rows_of, totals, 0.0
-    # Least squares: the rows of a unit by its tokens, sentences and documents.
+    # Else by least squares from its tokens, sentences and documents.
     rows = np.array([len(planned) for planned in counted])
     facts_of_units = np.stack(list(text.sums.values()), axis=1)
     units = places % self.units

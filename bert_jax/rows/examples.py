@@ -142,7 +142,7 @@ class Examples(Source):
 
   def row(self, items: Sequence[range], length: int, slots: int) -> Arrays:
     """Builds a row of `length` tokens from these items, with room for `slots` examples."""
-    chosen = list(itertools.chain.from_iterable(items))
+    chosen = list(itertools.chain.from_iterable(items))  # the numbers of its examples
     row = build_row(
       self.tokenizer,
       [[(ids, 0) for ids in self.texts[e]] for e in chosen],
@@ -153,6 +153,7 @@ class Examples(Source):
     begins = row['cls_positions']
 
     def in_slots(values, kind):
+      """Values of the examples, [slots, ...], with zeros for slots that are empty."""
       array = np.zeros((slots, *np.shape(values)[1:]), kind)
       array[: len(chosen)] = values
       return array
@@ -177,8 +178,10 @@ class Examples(Source):
 
 
 def by_example(outputs: Mapping[str, np.ndarray], *names: str) -> tuple[np.ndarray, list]:
-  """Orders outputs by example: (numbers [K], [[K, ...] of each name]) of the K predicted examples.
-  outputs: {name: [R, N, ...]} of R rows, in any order."""
+  """Orders outputs by example.
+
+  outputs: {name: [R, N, ...]} of R rows, in any order. Returns (the numbers of the K predicted
+  examples [K], [their outputs [K, ...] of each name])."""
   ids = outputs['example_ids']
   is_real = ids > 0
   numbers = ids[is_real] - 1
@@ -189,8 +192,10 @@ def by_example(outputs: Mapping[str, np.ndarray], *names: str) -> tuple[np.ndarr
 def tokens_of(
   outputs: Mapping[str, np.ndarray], name: str, lengths: np.ndarray
 ) -> dict[int, np.ndarray]:
-  """Splits outputs by example: {number: [n, ...] for its n tokens, special tokens included}.
-  outputs: {name: [R, T, ...]}. lengths: [E] tokens of each example."""
+  """Splits the outputs of tokens by example.
+
+  outputs: {name: [R, T, ...]} of R rows. lengths: [E] tokens of each example, special ones
+  included. Returns {number: [n, ...] for its n tokens}."""
   ids = outputs['example_ids']
   begins = outputs['cls_positions']
   values = outputs[name]

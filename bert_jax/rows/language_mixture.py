@@ -29,7 +29,8 @@ class Mixture(Source):
     """(language, row number within it) of row i."""
     k = int(np.searchsorted(self.ends, i, side='right'))
     name = list(self.parts)[k]
-    return name, i - int(self.ends[k]) + len(self.parts[name])
+    begin = int(self.ends[k]) - len(self.parts[name])
+    return name, i - begin
 
   def gather(self, numbers: Sequence[int]) -> Arrays:
     by_language = {}  # {language: (places in `numbers`, row numbers within the language)}

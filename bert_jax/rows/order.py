@@ -27,7 +27,8 @@ def endless(source: Source, seed: int, batch_size: int = 1, first: int = 0) -> A
   if not isinstance(source, Mixture):
     return grain.MapDataset.source(range(first, first + len(source))).seed(seed).shuffle().repeat()
   seeds = np.random.SeedSequence(seed).generate_state(len(source.parts))
-  parts, begin = [], first
+  parts = []
+  begin = first  # the number of the first row of each part
   for (name, part), part_seed in zip(source.parts.items(), seeds, strict=True):
     rows = max(1, round(batch_size * source.weights[name]))  # of a batch
     order = endless(part, int(part_seed), rows, begin)
@@ -39,7 +40,10 @@ def endless(source: Source, seed: int, batch_size: int = 1, first: int = 0) -> A
 
 
 class Order:
-  """The numbers of the rows of several units in endless passes, for batches of a size."""
+  """The numbers of the rows of several units in endless passes, for batches of a size.
+
+  first: the number of the first row, if the rows are part of a mixture. window: see the text at the
+  top; a batch has no more lanes than rows."""
 
   def __init__(self, rows: Rows, seed: int, batch_size: int, first: int = 0):
     self.rows = rows
@@ -78,10 +82,12 @@ class Order:
     return self.first + cut * size + int(rows.row_at[unit]) + row_of_unit
 
   def _permuted_units(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-    """(the units in the order of a pass, the row at which each ends)."""
-    order = np.random.default_rng([self.seed, number]).permutation(self.rows.units)
+    """(the units in the order of a pass [units], the row at which each of them ends [units])."""
+    rng = np.random.default_rng([self.seed, number])
+    order = rng.permutation(self.rows.units)
     return order, np.cumsum(self.rows.rows_of[order])
 
   def _permuted_rows(self, number: int, unit: int) -> np.ndarray:
-    rows = int(self.rows.rows_of[unit])
-    return np.random.default_rng([self.seed, number, unit]).permutation(rows)
+    """The rows of a unit in the order of a pass, by their numbers in the unit."""
+    rng = np.random.default_rng([self.seed, number, unit])
+    return rng.permutation(int(self.rows.rows_of[unit]))

@@ -5,16 +5,23 @@ import numpy as np
 
 def pack(lengths: np.ndarray, room: int, most: int) -> tuple[np.ndarray, np.ndarray]:
   """Chooses the examples that share a row: best fit, longest first, at most `most` in each.
-  lengths: [E] tokens of each example, 1 to `room`, the tokens of a row. Returns (order [E], row_at
-  [R + 1]): row r holds the examples order[row_at[r]:row_at[r + 1]]. Rows, and the examples within a
-  row, keep the order in which the examples came. Examples of one length are placed together: the
-  row that fits best takes as many of them as it can, and then the next one."""
+
+  lengths: [E] tokens of each example, 1 to `room`, the tokens of a row.
+
+  Returns (order [E], row_at [R + 1]): row r holds the examples order[row_at[r]:row_at[r + 1]].
+  Rows, and the examples within a row, keep the order in which the examples came.
+
+  Examples of one length are placed together: the row that fits best takes as many of them as it
+  can, and then the next one."""
   row_of = np.zeros(len(lengths), np.int64)
   held = np.zeros(len(lengths), np.int32)  # how many examples each row holds
-  open_rows = [[] for _ in range(room + 1)]  # by tokens left: arrays of rows, used from the end
+  # The rows with room, by the tokens that they have left. Each entry is an array of rows; the last
+  # row of the last array is used first.
+  open_rows = [[] for _ in range(room + 1)]
   rows = 0
   by_length = np.argsort(-lengths, kind='stable')
-  for same in np.split(by_length, np.flatnonzero(np.diff(lengths[by_length])) + 1):
+  ends_of_lengths = np.flatnonzero(np.diff(lengths[by_length])) + 1
+  for same in np.split(by_length, ends_of_lengths):
     while len(same):
       length = int(lengths[same[0]])
       # The fullest rows with room for one more, or else as many new rows as all of them need.
@@ -43,7 +50,7 @@ def pack(lengths: np.ndarray, room: int, most: int) -> tuple[np.ndarray, np.ndar
       left = np.where(held[chosen] < most, free - takes * length, -1)
       for tokens in np.unique(left[left >= 0]):
         open_rows[tokens].append(chosen[left == tokens])
-  # Rows are numbered by the first example in them.
+  # Rows are numbered anew, by the first example in them.
   firsts = np.full(rows, len(lengths))
   np.minimum.at(firsts, row_of, np.arange(len(lengths)))
   number = np.empty(rows, np.int64)

@@ -34,9 +34,13 @@ Plan = tuple[np.ndarray, np.ndarray]  # [examples, 5], marks [examples, 2] (see 
 
 @dataclasses.dataclass(frozen=True)
 class Cutting:
-  """How a text is cut into rows. kind: one of KINDS. short_seq_prob: for pairs, see plan_pairs.
+  """How a text is cut into rows.
+
+  kind: one of KINDS.
+  short_seq_prob: for pairs, see plan_pairs.
   dupe_factor: how many times the text is cut into pairs, differently each time; for other kinds it
-  is cut once. examples_per_row: the most in one row."""
+  is cut once.
+  examples_per_row: the most in one row."""
 
   kind: str
   seq_length: int

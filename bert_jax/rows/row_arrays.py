@@ -60,11 +60,14 @@ def build_rows(
   marks: np.ndarray | None = None,
 ) -> dict[str, np.ndarray]:
   """{name: array} of R rows of `seq_length` = T tokens with E examples, up to `slots` = N in each.
+  An example becomes [CLS] A [SEP] or [CLS] A [SEP] B [SEP].
 
-  An example becomes [CLS] A [SEP] or [CLS] A [SEP] B [SEP]. row_of: [E] its row, ascending.
-  sizes: [E, 2] token counts of A and B. tokens, units: ids and unit_starts of A and B, all examples
-  one after the other. second: [E] whether there is a B; None: where it has tokens. labels: [E]
-  numbers; below 0 is none. marks: [E, 2] whether an example has [CLS], and [SEP]; None: all do.
+  row_of: [E] the row of each example, ascending.
+  sizes: [E, 2] token counts of A and B.
+  tokens, units: ids and unit_starts of A and B, all examples one after the other.
+  second: [E] whether there is a B; None: where it has tokens.
+  labels: [E] numbers; below 0 is none.
+  marks: [E, 2] whether an example has [CLS], and [SEP]; None: all do.
 
   [R, T] int32, padded at the end: input_ids, token_type_ids (1 from B on), position_ids (from 0 in
   each example), segment_ids (1, 2, .. for each example, 0: padding), unit_starts (0 at special

@@ -13,18 +13,19 @@ from bert_jax.corpus.tokenized import Corpus
 
 
 class Cuts(NamedTuple):
-  """Where consecutive sentences of n documents are cut into A and B, as arrays [n]: the document,
-  its first sentence, the first sentence of B, the end of B, and the wanted number of tokens. A
-  document with one sentence left has no B: `split` is the end."""
+  """Where consecutive sentences of n documents are cut into A and B, as arrays [n].
 
-  document: np.ndarray
-  first: np.ndarray
-  split: np.ndarray
-  last: np.ndarray
-  target: np.ndarray
+  A document with one sentence left has no B: then `split` is `last`."""
+
+  document: np.ndarray  # the number of the document
+  first: np.ndarray  # the first sentence of A
+  split: np.ndarray  # the first sentence of B
+  last: np.ndarray  # the first sentence after B
+  target: np.ndarray  # the wanted number of tokens
 
 
-# A, B [n, 2] tokens, labels [n] (-1: none), first sentences of the next examples [n].
+# (the tokens of A [n, 2] and of B [n, 2], each a begin and an end; labels [n], -1: none; the first
+# sentences of the next examples [n])
 Drawn = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
@@ -97,12 +98,14 @@ def prior(totals: Sequence[Mapping[str, int]]) -> tuple[int, float]:
 def plan_pairs(
   corpus: Corpus, room: int, pair: Pair, short_seq_prob: float, rng: np.random.Generator
 ) -> tuple[np.ndarray, int]:
-  """Plans one pass over a corpus: (plan as in corpus_rows.py, number of tokens cut off). The
-  examples of a document are consecutive, in the order of its text.
+  """Plans one pass over a corpus: (plan [examples, 5] as in plans.py, number of tokens cut off).
+
   Consecutive sentences of a document are gathered up to `room` tokens (with `short_seq_prob`: up to
   a random smaller number) and split at a random sentence into A and B, which the pair's `draw` then
   changes and labels. Excess tokens are cut from either end of the longer half at random. Unlike in
-  the reference, the length is drawn for each example, and not once per document."""
+  the reference, the length is drawn for each example, and not once per document.
+
+  The examples of a document are consecutive, in the order of its text."""
   at = corpus.sentences
   documents = corpus.documents
   active = np.flatnonzero(np.diff(documents))  # documents with sentences left, one example of each
@@ -141,8 +144,10 @@ def _below(rng, limits):
 
 
 def _truncate(a, b, room, rng):
-  """Shortens spans (first token, end) [n, 2] to `room` tokens in all; also returns each loss [n].
-  Tokens are taken from the longer of the two, each time from a random end."""
+  """Shortens spans (first token, end) a and b [n, 2] to `room` tokens together.
+
+  Tokens are taken from the longer of the two, each time from a random end. Returns the spans, and
+  how many tokens each pair has lost [n]."""
   size_a = a[:, 1] - a[:, 0]
   size_b = b[:, 1] - b[:, 0]
   lost = np.maximum(0, size_a + size_b - room)

@@ -11,7 +11,8 @@ WINDOW_STRIDE = 0.5  # between the starts of windows, as a share of their length
 def starts(size: int, room: int, stride: int) -> np.ndarray:
   """The first tokens [W] of windows of `room` tokens, at most a stride apart, that cover `size`."""
   step = min(stride, room)
-  return np.arange(1 + max(0, -(-(size - room) // step))) * step
+  after_the_first = max(0, -(-(size - room) // step))
+  return np.arange(1 + after_the_first) * step
 
 
 def stride_of(room: int) -> int:
@@ -20,8 +21,10 @@ def stride_of(room: int) -> int:
 
 
 def around(first: int, last: int, length: int, room: int) -> list[tuple[int, int]]:
-  """Windows (start, stop) of `room` tokens that cover the tokens first to last - 1 of `length`. A
-  single one has as much context on either side; several overlap by half."""
+  """Windows (start, stop) of `room` tokens that cover the tokens first to last - 1 of `length`.
+
+  A single window has as much context on either side of these tokens as the text allows. Several
+  windows overlap by half."""
   size = last - first
   if size <= room:
     in_the_middle = first - (room - size) // 2
@@ -44,8 +47,11 @@ def owners(
 
 
 def cut(parts: Sequence[np.ndarray], room: int, keep: str = 'head') -> list[tuple]:
-  """Cuts a text (one array) or a pair (two) that is too long to `room` tokens, or to several
-  windows if `keep` is windows or hierarchical: [the token arrays of each window]."""
+  """Cuts a text (one array) or a pair (two arrays) that is too long to `room` tokens.
+
+  keep: 'head', 'tail' or 'head_tail' (a quarter of the room is for the head), or 'windows' or
+  'hierarchical', which cut no token but make several windows. Returns the token arrays of each
+  window."""
   if len(parts) == 2:
     return [truncate(parts, room)]
   (ids,) = parts

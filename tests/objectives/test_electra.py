@@ -9,8 +9,7 @@ import numpy as np
 import optax
 import pytest
 import references
-from conftest import small_overrides
-from running import same_bits, untrained
+from running import same_bits
 from scipy import special
 from test_objectives import MASKING, MODEL, batch_of, close
 
@@ -21,13 +20,8 @@ from bert_jax.models import count_parameters
 from bert_jax.objectives import electra as electra_lib
 from bert_jax.objectives.electra import SHARING, Electra, drawn, generator_of
 from bert_jax.objectives.encode import encode
-from bert_jax.predict import Model
-from bert_jax.rows.row_arrays import TOKENS
 from bert_jax.step import Constants, State, make_train_step
-from bert_jax.tasks import TASKS
-from bert_jax.workdir import trained
 
-ELECTRA = 'configs/pretrain.py:arch=electra,runlocal'
 WIDE = dataclasses.replace(MODEL, hidden_size=32, num_attention_heads=4)
 MIXING = dataclasses.replace(WIDE, mixer='bag')  # the least that a layer does
 
@@ -227,34 +221,3 @@ def test_disentangled_steps_are_those_of_a_delta():
     new['encoder']['embeddings'] |= jax.tree.map(of_delta, mine, others, now)
     params = new
   close(state.params, params)
-
-
-# ---- runs ----------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope='module')
-def run(corpus_file, tmp_path_factory):
-  """(workdir, config) of a small model with disentangled sharing, as a run leaves it."""
-  given = *small_overrides(corpus_file), '--config.generator.embeddings=disentangled'
-  config = config_lib.load(ELECTRA, given)
-  return untrained(config, tmp_path_factory.mktemp('electra') / 'run'), config
-
-
-def test_the_generator_fills_masks(run):
-  """With the probabilities that it has in training, by the embeddings that it shares."""
-  workdir, config = run
-  found, config = trained.load(workdir), config.copy_and_resolve_references()
-  config.generator.embeddings, text = 'shared', 'the first [MASK] of it'
-  objective = TASKS['electra'].objective(config, found.tokenizer)
-  params = references.drawn(objective.init)
-  found = found._replace(config=config, params=params)
-  model = Model(trained.part_of(found, 'generator'))
-  ids = np.array([[2, *found.tokenizer.encode_with_masks(text), 3]])
-  batch = dict(zip(TOKENS, (ids, 0 * ids, np.arange(ids.shape[1])[None], 0 * ids + 1)))
-  batch['masked_positions'] = np.argwhere(ids == found.tokenizer.mask_id)[:, 1:]
-  logits = jax.jit(objective.generated)(params, batch)
-  shares = np.asarray(jax.nn.softmax(logits))[0, 0]
-  ((best,),) = model.fill_mask([text], top_k=3)
-  pieces = [found.tokenizer.pieces[i] for i in np.argsort(-shares)[:3]]
-  assert pieces == [piece for piece, _ in best]
-  np.testing.assert_allclose([p for _, p in best], np.sort(shares)[:-4:-1], rtol=1e-4)

@@ -85,8 +85,7 @@ def mask_tokens(
   labels_BK = jnp.take_along_axis(input_ids_BT, positions_BK, axis=1)
   # top_k keeps equal scores in order from left to right, so a span's tokens follow its lead.
   lead_BK = last_true(jnp.take_along_axis(leads_BT, positions_BK, axis=1))
-  draws_BK = jax.random.uniform(action_key, (B, K))
-  action_BK = jnp.take_along_axis(draws_BK, lead_BK, axis=1)
+  action_BK = jnp.take_along_axis(jax.random.uniform(action_key, (B, K)), lead_BK, axis=1)
   random_BK = _ordinary_ids(random_key, (B, K), vocab_size, special_ids)
   kept_BK = ~chosen_BK | (action_BK >= mask_share + random_share)
   new_BK = jnp.where(action_BK < mask_share, mask_id, random_BK)

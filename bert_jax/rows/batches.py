@@ -119,11 +119,11 @@ class Batches:
     out = {}
     for name, spec in self.spec.items():
       out[name] = np.zeros((len(numbers), *spec.shape[1:]), spec.dtype)
-    real = [k for k, number in enumerate(numbers) if number is not None]
+    real = {k: number for k, number in enumerate(numbers) if number is not None}
     if real:
-      rows = self._checked([numbers[k] for k in real])
+      rows = self._checked(list(real.values()))
       for name in out:
-        out[name][real] = rows[name]
+        out[name][list(real)] = rows[name]
     return out
 
   def check(self) -> None:

@@ -62,12 +62,10 @@ def build_rows(
   """{name: array} of R rows of `seq_length` = T tokens with E examples, up to `slots` = N in each.
   An example becomes [CLS] A [SEP] or [CLS] A [SEP] B [SEP].
 
-  row_of: [E] the row of each example, ascending.
-  sizes: [E, 2] token counts of A and B.
-  tokens, units: ids and unit_starts of A and B, all examples one after the other.
-  second: [E] whether there is a B; None: where it has tokens.
-  labels: [E] numbers; below 0 is none.
-  marks: [E, 2] whether an example has [CLS], and [SEP]; None: all do.
+  row_of: [E] its row, ascending. sizes: [E, 2] token counts of A and B. tokens, units: ids and
+  unit_starts of A and B, all examples one after the other. second: [E] whether there is a B; None:
+  where it has tokens. labels: [E] numbers; below 0 is none. marks: [E, 2] whether an example has
+  [CLS], and [SEP]; None: all do.
 
   [R, T] int32, padded at the end: input_ids, token_type_ids (1 from B on), position_ids (from 0 in
   each example), segment_ids (1, 2, .. for each example, 0: padding), unit_starts (0 at special
@@ -81,19 +79,14 @@ def build_rows(
     second = size_b > 0
   has_cls, has_sep = np.ones((2, len(sizes)), bool) if marks is None else np.transpose(marks)
   lengths = has_cls + size_a + size_b + has_sep * (1 + second)
-  # [E] of each example: its number in its row, and where it begins there.
-  first = np.searchsorted(row_of, row_of)  # the first example of the row
-  slot = np.arange(len(sizes)) - first
-  before = np.cumsum(lengths) - lengths
-  in_row = before - before[first]
+  slot, in_row = _places_in_rows(row_of, lengths)
   begin = row_of * seq_length + in_row
   every = spread(begin, lengths)  # the places of all their tokens
   positions[every] = every - np.repeat(begin, lengths)
   segments[every] = np.repeat(slot + 1, lengths)
   begin_a = begin + has_cls
   begin_b = begin_a + size_a + has_sep
-  begins = np.stack([begin_a, begin_b], axis=1)
-  ordinary = spread(begins.reshape(-1), sizes.reshape(-1))
+  ordinary = spread(np.stack([begin_a, begin_b], axis=1).reshape(-1), sizes.reshape(-1))
   ids[ordinary] = tokens
   starts[ordinary] = units
   types[spread(begin_b, second * (size_b + has_sep))] = 1
@@ -112,3 +105,11 @@ def build_rows(
     out['labels'] = in_slots(np.maximum(labels, 0), np.int32)
     out['weights'] = in_slots(labels >= 0, np.float32)
   return out
+
+
+def _places_in_rows(row_of, lengths):
+  """Of each example [E] its number in its row, and the token of the row at which it begins."""
+  first = np.searchsorted(row_of, row_of)  # the first example of the row
+  slot = np.arange(len(row_of)) - first
+  before = np.cumsum(lengths) - lengths
+  return slot, before - before[first]

@@ -145,7 +145,7 @@ class Tally:
     self.events[event] = self.events.get(event, 0) + 1
 
   def _not_finite(self, step, name, out, norms):
-    """Writes a file for bert_jax.tools.replay; returns the InputError that ends the run."""
+    """Writes nonfinite-STEP.json; returns the InputError that ends the run."""
     rows = self.inputs.batches.row_numbers(step - 1)
     path = self.inputs.workdir / f'nonfinite-{step}.json'
     facts = {
@@ -167,7 +167,7 @@ class Tally:
     return InputError(
       f'the {name} is {float(out[name])} at step {step} ({named}), so the run stops; checkpoints '
       'are from before. A lower optimizer.learning_rate, more warmup or float32 often helps; '
-      f'python -m bert_jax.tools.replay {path} runs the step alone.'
+      f'python -m bert_jax.tools.replay {self.inputs.workdir} --step {step} runs the step alone.'
     )
 
 

@@ -1,7 +1,6 @@
 """Helpers that the command lines of several tools share."""
 
 import argparse
-import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -31,15 +30,6 @@ def specs(args: argparse.Namespace) -> list[tuple[str, str]]:
   if names and not any('{language}' in spec for spec in args.input):
     raise InputError('--languages fills in {language}, which no --input has; write it there')
   return [part for spec in args.input for part in files.parts(spec, names)]
-
-
-def check_bounds(args: argparse.Namespace, **bounds: tuple[float, float]) -> None:
-  """InputError unless the values of options are within (least, most)."""
-  for name, (low, high) in bounds.items():
-    value = getattr(args, name)
-    if not low <= value <= high:
-      use = f'{low:g} or more' if high == math.inf else f'{low:g} to {high:g}'
-      raise InputError(f'--{name.replace("_", "-")} is {value}; use {use}')
 
 
 def check_writable(out: Path, option: str = '--out') -> None:

@@ -1,6 +1,5 @@
 """Repeats one step of a run and finds the first module whose numbers are not finite.
 
-    python -m bert_jax.tools.replay W/nonfinite-120.json
     python -m bert_jax.tools.replay W --step 120
 
 The steps from the newest checkpoint before it on are repeated. Of the step itself it shows the
@@ -30,19 +29,16 @@ from bert_jax.run import initialization, setup, warm_start
 from bert_jax.run.inputs import Inputs, check_continues, read_inputs
 from bert_jax.run.metrics_log import number
 from bert_jax.tasks import teaching
-from bert_jax.text.values import json_value
 from bert_jax.timeline import Timeline
 from bert_jax.workdir import checkpoint, contents
 
 
-def replay(path: Path | str, at: int = 0) -> dict[str, Any]:
-  """The facts of step `at` of a workdir's run, or of the step in its file nonfinite-STEP.json."""
-  path = Path(path).expanduser()
-  if path.is_file():
-    at, path = _step_of(path), path.parent
-  inputs = read_inputs(contents.read_config(path), path)
+def replay(workdir: Path | str, at: int) -> dict[str, Any]:
+  """The facts of step `at` of a workdir's run."""
+  workdir = Path(workdir).expanduser()
+  inputs = read_inputs(contents.read_config(workdir), workdir)
   if not 1 <= at <= inputs.steps:
-    raise InputError(f'--step is {at}; give the number of a step of {path}, 1 to {inputs.steps}.')
+    raise InputError(f'--step is {at}; give a step of {workdir}, 1 to {inputs.steps}.')
   with jax.set_mesh(inputs.mesh), sharding.activation_rules():
     program = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.timeline)
     if inputs.start.continues:
@@ -57,24 +53,17 @@ def replay(path: Path | str, at: int = 0) -> dict[str, Any]:
     return _facts(inputs, program, state)
 
 
-def _step_of(path: Path) -> int:
-  """The step of a nonfinite-STEP.json."""
-  try:
-    return int(json_value(path.read_bytes())['step'])
-  except (ValueError, KeyError, TypeError):
-    raise InputError(f'{path} is no nonfinite-STEP.json; give one, or a workdir.') from None
-
-
 def _state_before(inputs: Inputs, program: Any, at: int) -> step.State:
-  """The State of the newest good checkpoint before step `at`, else the initial one."""
+  """The State of the newest checkpoint before step `at`, else the initial one."""
   config = inputs.config
   for folder in (inputs.workdir, config.resume_from):
     if not folder or not hosts.exists(Path(folder).expanduser() / 'checkpoints'):
       continue
     with contextlib.closing(checkpoint.Checkpoints(folder)) as checkpoints:
-      for saved in reversed([n for n in checkpoints.steps() if n < at]):
-        with contextlib.suppress(checkpoint.Damaged):
-          return checkpoints.restored(saved, program.state)[0]
+      saved = [number for number in checkpoints.steps() if number < at]
+      if saved:
+        state, _ = checkpoints.restored(max(saved), program.state)
+        return state
   if config.resume_from:
     raise InputError(f'there is no checkpoint before step {at} to begin from.')
   weights = None
@@ -97,11 +86,12 @@ def _facts(inputs: Inputs, program: Any, state: step.State) -> dict[str, Any]:
   out = metrics.host_sum(out)
   norms = {name: number(x) for name, x in out.pop('module_norms').items()}
   out.pop('seen')
+  terms = metrics.values(metrics.add({}, out), {})
   look = traced_in(config.model.dtype, first_not_finite)
   return {
     'step': before + 1,
     'rows': inputs.batches.row_numbers(before),
-    **{name: number(x) for name, x in metrics.values(metrics.add({}, out), {}).items()},
+    **{name: number(x) for name, x in terms.items()},
     'module_norms': norms,
     'first_not_finite': look(objective, state, batch, constants, inputs.timeline),
   }
@@ -144,12 +134,9 @@ def first_not_finite(
     within.pop()
     return out
 
-  for path, x in jax.tree_util.tree_leaves_with_path(state.params):
-    if not finite(x):
-      return f'the parameter {sharding.path_name(path)}'
-
   def forward(state, batch, constants):
-    corrupt_key, dropout_key = jax.random.split(jax.random.fold_in(constants.train_key, state.step))
+    key = jax.random.fold_in(constants.train_key, state.step)
+    corrupt_key, dropout_key = jax.random.split(key)
     batch = objective.prepare(batch, corrupt_key, timeline.at(state.step))
     terms = objective.terms(state.params, batch, dropout_key, True, state.carry, constants.fixed)
     return jax.tree.map(jnp.asarray, terms)
@@ -174,17 +161,21 @@ def _first_of(seen, paths):
   if layers[first] == 1:
     return paths[first]
   stack = paths[first].partition('/layer')[0] + '/layer'
-  layer, module = min([x for x in wrong if layers[x[1]] > 1 and paths[x[1]].startswith(stack)])
+  in_stack = []
+  for layer, module in wrong:
+    if layers[module] > 1 and paths[module].startswith(stack):
+      in_stack.append((layer, module))
+  layer, module = min(in_stack)
   return f'{paths[module]} of layer {layer}'
 
 
 def main(argv: Sequence[str] | None = None) -> None:
   parser = command_parser('tools.replay', __doc__)
-  parser.add_argument('path', help='nonfinite-STEP.json of a run, or its workdir')
-  parser.add_argument('--step', type=int, default=0, help='of the run in a workdir')
+  parser.add_argument('workdir', metavar='W', help='the workdir of a run')
+  parser.add_argument('--step', type=int, required=True, help='which one is repeated')
   args = parser.parse_args(argv)
   with command_line():
-    print(json.dumps(replay(args.path, args.step), ensure_ascii=False))
+    print(json.dumps(replay(args.workdir, args.step), ensure_ascii=False))
 
 
 if __name__ == '__main__':

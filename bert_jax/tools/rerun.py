@@ -97,9 +97,9 @@ def lines(run: Run) -> dict[tuple[int, str], dict[str, float | None]]:
 
 
 def outcome(run: Run, again: Run) -> dict[str, Any]:
-  """Compares a run with its repetition: {'compared', 'lines', 'same_lines', 'first_difference',
-  'state', 'same'}. A repetition that ended before the run did, or has no line in common with it, is
-  not the same."""
+  """Compares a run with its repetition: {'lines', 'same_lines', 'first_difference', 'state',
+  'same'}. A repetition that ended before the run did, or has no line in common with it, is not the
+  same."""
   was, now = lines(run), lines(again)
   common = [key for key in was if key in now]
   differ = [key for key in common if was[key] != now[key]]
@@ -107,26 +107,17 @@ def outcome(run: Run, again: Run) -> dict[str, Any]:
   if differ:
     step, kind = differ[0]
     before, after = was[differ[0]], now[differ[0]]
-    for name in [*before, *after]:
-      if before.get(name) != after.get(name):
-        first = f'step {step}, {kind}: {name} {before.get(name)} -> {after.get(name)}'
-        break
+    names = [name for name in before | after if before.get(name) != after.get(name)]
+    first = f'step {step}, {kind}: {", ".join(names)}'
   elif again.measured_step() < run.measured_step():
-    first = (
-      f'the repetition ended at step {again.measured_step()} and the run at step '
-      f'{run.measured_step()}'
-    )
+    first = f'step {again.measured_step()} is the last one of {run.measured_step()}'
   state, has_same_bits = 'not compared: the two have no checkpoint of the same step', True
   number = run.newest.get('step', -1)
   if number in again.checkpoints:
     with contextlib.closing(checkpoint.Checkpoints(again.path)) as checkpoints:
       has_same_bits = checkpoints.meta(number)['arrays'] == run.newest['arrays']
     state = f'step {number}: {"the same" if has_same_bits else "other"} bits'
-  last = max((step for step, _ in common), default=0)
-  evaluations = sum(kind != 'train' for _, kind in common)
   return {
-    'compared': f'{last} of {run.measured_step()} steps, '
-    f'{evaluations} of {len(run.evaluations)} evaluations',
     'lines': len(common),
     'same_lines': len(common) - len(differ),
     'first_difference': first,

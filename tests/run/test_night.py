@@ -153,10 +153,10 @@ def test_replay_runs_a_step_alone(corpus_file, tmp_path, monkeypatch):
   the run."""
   poisoned(monkeypatch, 13)
   text, workdir = shutil.copy(corpus_file, tmp_path / 'text.txt'), tmp_path / 'run'
-  with pytest.raises(InputError, match='replay .*nonfinite-14.json runs the step alone'):
+  with pytest.raises(InputError, match='replay .*--step 14 runs the step alone'):
     train(small_pretrain(text, 'log.every=1 eval.every=0 checkpoint.every=7'), workdir)
   assert saved(workdir) == [7]  # and not step 14
-  facts = replay.replay(workdir / 'nonfinite-14.json')
+  facts = replay.replay(workdir, 14)
   dumped = json.loads((workdir / 'nonfinite-14.json').read_text())
   assert facts['step'] == 14 and facts['loss'] == facts['nsp'] == dumped['loss'] == 'nan'
   assert math.isfinite(facts['mlm']) and facts['rows'] == dumped['rows']

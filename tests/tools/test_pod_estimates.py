@@ -133,15 +133,6 @@ def moved(text=STEP):
   return {(row.kind, row.beside): row for row in links.rows(hlo.Program(text), network)}
 
 
-def test_equal_collectives_count_each():
-  """Pieces of one chain are one transfer; equal ones beside it, on the same channel, are others."""
-  again = next(line for line in STEP.splitlines() if '%all-gather.434' in line)
-  text = STEP.replace(again, f'{again}\n{again.replace(".434", ".435")}')
-  one, two = moved()['all-gather', False], moved(text)['all-gather', False]
-  assert (two.number, two.bytes) == (2, 2 * one.bytes)
-  assert two.seconds == pytest.approx(2 * one.seconds)
-
-
 def test_the_transfers_of_a_real_step():
   """The table is gathered at once (4 MiB in float32), a kernel of a layer beside a product, its
   piece in three fusions being one transfer; gradients are summed and scattered."""
@@ -210,20 +201,17 @@ def report_of(text=STEP, kind='TPU v5 lite', sides=(2, 2)):
 
 def test_two_clocks_with_and_without_communication():
   report = report_of()
-  both = {'compute_only', 'with_communication'}
   cycles = report['estimated_cycles']
-  calibrated, sheet = (x['compute_only'] for x in report['estimates'].values())
-  assert sheet['step_s'] == pytest.approx(cycles * 131072 / 197e12)
-  assert sheet['mfu'] == pytest.approx(1e9 / cycles / 131072)
-  assert sheet['chip_hours'] == pytest.approx(1000 * 4 * sheet['step_s'] / 3600)
-  assert calibrated['mfu'] == pytest.approx(sheet['mfu'] / 0.9)
-  for estimate, full in zip(report['estimates'].values(), step_time.fullest(report), strict=True):
-    alone, with_all = estimate['compute_only'], estimate['with_communication']
-    assert with_all['step_s'] > alone['step_s'] and with_all['mfu'] < alone['mfu']
-    assert full == with_all
+  calibrated, sheet = report['estimates'].values()
+  alone = sheet['compute_only']
+  assert alone['step_s'] == pytest.approx(cycles * 131072 / 197e12)
+  assert alone['mfu'] == pytest.approx(1e9 / cycles / 131072)
+  assert alone['chip_hours'] == pytest.approx(1000 * 4 * alone['step_s'] / 3600)
+  assert calibrated['compute_only']['mfu'] == pytest.approx(alone['mfu'] / 0.9)
   blocking = sum(row['seconds'] for row in report['transfers'] if not row['beside'])
-  full, alone = (report['estimates']['calibrated'][x]['step_s'] for x in sorted(both)[::-1])
-  assert full - alone == pytest.approx(blocking) and blocking > 0
+  for clock in (calibrated, sheet):
+    more = clock['with_communication']['step_s'] - clock['compute_only']['step_s']
+    assert more == pytest.approx(blocking) and blocking > 0
 
 
 def test_the_compiler_is_asked_for_the_slices_and_for_a_chip_alone(monkeypatch):
@@ -238,16 +226,14 @@ def test_the_compiler_is_asked_for_the_slices_and_for_a_chip_alone(monkeypatch):
   monkeypatch.setattr(chips.importlib.util, 'find_spec', lambda _: True)
   monkeypatch.setattr('jax.experimental.topologies.get_topology_desc', described)
   for topology, slices, options in (
-    ('v5e:4x4', 2, {'num_slices': 2}),
     ('v6e:1x1', 1, alone),
     ('v5p:1x1x1', 3, {'num_slices': 3} | alone),
     ('v4:2x2x2', 1, {'chip_config_name': 'megacore'}),
   ):
     assert chips.devices_of(topology, slices) == [1, 2]
     assert asked.pop() == ((topology, 'tpu'), options)
-  for name in ('v9:2x2', 'v5litepod-16', 'v5e', '4x4'):
-    with pytest.raises(InputError, match='--topology'):
-      chips.devices_of(name)
+  with pytest.raises(InputError, match='--topology'):
+    chips.devices_of('v5litepod-16')
 
 
 def test_what_is_published_of_a_chip_fits_together():

@@ -157,8 +157,6 @@ def test_what_is_faster_or_first_to_fit_is_kept(monkeypatch):
   one = {'mesh.fsdp': 1, 'optimizer.accumulation': 1}
   found = {'mesh.data': -1, 'mesh.fsdp': 4, 'optimizer.accumulation': 2}
   assert searched(seconds, monkeypatch, **one) == (found, pytest.approx(6.3))
-  by_remat = lambda config: 1.0 if config.model.remat == 'full' else None
-  assert searched(by_remat, monkeypatch) == ({'model.remat': 'full'}, 1.0)
   by_parts = lambda config: 1.0 if config.optimizer.accumulation >= 16 else None
   parts = {'optimizer.accumulation': 4}
   assert searched(by_parts, monkeypatch, **parts) == ({'optimizer.accumulation': 16}, 1.0)
@@ -166,7 +164,6 @@ def test_what_is_faster_or_first_to_fit_is_kept(monkeypatch):
   fields, _ = searched(by_layer, monkeypatch, **{'mesh.fsdp': 4})
   assert fields == {'mesh.gather': 'layer'}
   assert searched(lambda config: 'unknown', monkeypatch) == ({}, math.inf)
-  assert searched(lambda config: 1.0, monkeypatch) == ({}, 1.0)
 
 
 def test_the_model_is_of_init_from_and_the_vocabulary_of_the_corpus(
@@ -188,12 +185,11 @@ def test_the_model_is_of_init_from_and_the_vocabulary_of_the_corpus(
   contents.claim(tmp_path / 'W', small_pretrain('x', f'{roomy} model.vocab_size=1234'))
   options = ['--topology', 'v5e:4x4', '--config', 'configs/pretrain.py:size=base']
   of_corpus, of_model = f'data.train={tmp_path / "D"}', f'init_from={tmp_path / "W"}'
-  names = f'data.train=en={tmp_path / "D"},de={tmp_path / "D"}'
-  for given in (of_corpus, names, of_model):
+  for given in (of_corpus, of_model):
     preflight.main([*options, f'--config.{given}'])
   pieces = len(vocab.read_text().split())
-  assert [x.vocab_size for x in seen] == [pieces, pieces, 1234]
-  assert [x.hidden_size for x in seen] == [768, 768, 32]
+  assert [x.vocab_size for x in seen] == [pieces, 1234]
+  assert [x.hidden_size for x in seen] == [768, 32]
 
 
 def test_the_length_of_a_run_follows_from_its_prepared_corpus(tmp_path, monkeypatch):
@@ -260,8 +256,8 @@ def test_a_report_is_of_the_compiled_program(monkeypatch):
   for device in devices:
     device.device_kind, device.platform = 'TPU v5 lite', 'tpu'
   made = [
-    compilation.Compiled(PROGRAM, dict(zip(compilation.SIZES, (900, 70, 60, 5, 3))), 0, 0, 2),
-    compilation.Compiled('', {}, 7100, 7050, 0),
+    compilation.Compiled(PROGRAM, dict(zip(compilation.SIZES, (900, 70, 60, 5, 3))), 0, 0),
+    compilation.Compiled('', {}, 7100, 7050),
   ]
   program = types.SimpleNamespace(lower=lambda: 'lowered')
   monkeypatch.setattr(estimate.sharding, 'mesh_of', lambda *_: mesh)
@@ -270,7 +266,7 @@ def test_a_report_is_of_the_compiled_program(monkeypatch):
   monkeypatch.setattr(compilation, 'compiled', lambda *given: made.pop(0))
   report, misfit = (estimate.estimate(config, devices, chip) for _ in range(2))
   assert report['fits'] and report['hbm_bytes'] == 900 + 70 - 60 + 5 + 3
-  assert report['hbm_limit'] == 7000 and report['warnings']
+  assert report['hbm_limit'] == 7000
   assert (report['devices'], report['rows_per_data_shard']) == ('4 x TPU v5 lite', 64 // 4)
   assert report['mesh'] == {'data': 2, 'fsdp': 2, 'tensor': 1} and report['full_steps'] == 700
   assert report['estimated_cycles'] == 1212 and report['cycles']['attention'] == 1200
@@ -292,7 +288,7 @@ def test_a_chip_is_calibrated_by_two_programs(monkeypatch):
 
   def compiled(lowered, devices, what):
     large = 'tensor<8192x8192xbf16>' in lowered.as_text()
-    return compilation.Compiled(text if large else '', {}, 0, 0 if large else 17_000, 0)
+    return compilation.Compiled(text if large else '', {}, 0, 0 if large else 17_000)
 
   monkeypatch.setattr(chips.jax.sharding, 'SingleDeviceSharding', lambda device: cpu)
   monkeypatch.setattr(compilation, 'compiled', compiled)
@@ -319,5 +315,4 @@ def test_the_tpu_compiler_takes_a_small_step():
   assert (row['kind'], row['axes']) == ('all-reduce', 'data') and not rest
   objective = estimate.objective_of(c.load('configs/pretrain.py', SMALL))
   gradients = 4 * models.count_parameters(jax.eval_shape(objective.init, jax.random.key(0)))
-  assert list(report['collective_bytes']) == ['all-reduce']
-  assert report['collective_bytes']['all-reduce'] == pytest.approx(gradients, rel=0.01)
+  assert row['bytes'] == pytest.approx(gradients, rel=0.01)

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pytest
 from conftest import ROOT
 from pyarrow import parquet
-from running import files_up_to
 from toys import load
 
 from bert_jax import tokenizers
@@ -25,10 +24,9 @@ from bert_jax.corpus.store import Store
 from bert_jax.tasks.pretraining import task
 from bert_jax.text import arrow
 from bert_jax.text import documents as text
-from bert_jax.tokenizers.byte_level import byte_tokenizer, train_byte_level
+from bert_jax.tokenizers.byte_level import byte_tokenizer
 from bert_jax.tools.prepare import __main__ as prepare
 from bert_jax.tools.prepare.steps import Maker, Settings
-from bert_jax.workdir import lock
 
 STEMS = ('ka', 'lo', 'mi', 'ru', 'te', 'va', 'shi', 'no')
 WORDS = [a + b for a in STEMS for b in ('la', 'ne', 'ti', 'so', 'ur', 'in')]
@@ -250,30 +248,21 @@ def test_a_shard_of_beam_is_that_of_one_process(vocab, tmp_path):
   }
 
 
-def test_duplicates_and_short_documents_go_and_are_counted(vocab, tmp_path):
+def test_duplicates_go_and_are_counted(vocab, tmp_path):
   pytest.importorskip('datasketch')
   first, second = story(1, 40), story(2, 40)
   near = first[:39] + ['kala loti .']
   spaced = [s.replace(' ', '  ') for s in second]
-  inputs = '', write(tmp_path / 'd.txt', first, second, near, spaced, ['kala .'], story(3, 30))
+  inputs = '', write(tmp_path / 'd.txt', first, second, near, spaced, story(3, 30))
   for kind, left, gone in (
     ('keep', 5, {}),
     ('exact', 4, {'exact_duplicates': 1}),
     ('near', 3, {'exact_duplicates': 1, 'near_duplicates': 1}),
   ):
-    meta = make(tmp_path / kind, vocab, inputs, duplicates=kind, min_characters=20)
+    meta = make(tmp_path / kind, vocab, inputs, duplicates=kind)
     counts = meta['counts']
-    assert meta['kept']['']['documents'] == left and counts['documents'] == 6
-    assert counts['short_documents'] == 1
+    assert meta['kept']['']['documents'] == left and counts['documents'] == 5
     assert {name: n for name, n in counts.items() if 'duplicates' in name} == gone
-  inputs = (
-    '',
-    write(tmp_path / 's.txt', ['kala .'], ['kala', 'ti .'], ['kalati']),
-  )  # 6, 8, 6 letters
-  for least, left in ((6, 3), (7, 1), (8, 1)):
-    meta = make(tmp_path / f'{least}', vocab, inputs, min_characters=least)
-    assert meta['kept']['']['documents'] == left
-    assert meta['counts'].get('short_documents', 0) == 3 - left
 
 
 def test_another_text_or_vocabulary_is_another_corpus(vocab, tmp_path):
@@ -351,36 +340,8 @@ def test_bad_input_is_one_sentence(small, vocab, tmp_path):
 
   fails('cut.txt.gz', tmp_path / 'D1', ('', tmp_path / 'cut.txt.gz'))
   fails("language 'x'", tmp_path / 'D2', ('y', small), ('x', tmp_path / 'blank.txt'))
-  fails('min_characters', tmp_path / 'D', ('', small), min_characters=5)
+  fails('duplicates', tmp_path / 'D', ('', small), duplicates='exact')
   fails('other files', tmp_path, ('', small))
-  fails('is a file', small, ('', small))
-  with lock.held(tmp_path / 'D5'):
-    fails('in use', tmp_path / 'D5', ('', small))
-
-
-def test_a_failed_first_try_leaves_no_vocabulary_behind(small, vocab, tmp_path):
-  """A try with another kind of vocabulary, or another of the same kind, whose files would otherwise
-  stand beside the new one, or in its place."""
-  lines = small.read_text().splitlines()
-  for name, size in (('one', 270), ('two', 280)):
-    train_byte_level({'': lines}, vocab_size=size, sampling=1.0)[0].save(tmp_path / name)
-  (tmp_path / 'cut.txt.gz').write_bytes(gzip.compress(small.read_bytes())[:-200])
-  for failed in (vocab, tmp_path / 'one'):
-    begun, alone = tmp_path / f'{failed.name} D', tmp_path / f'{failed.name} E'
-    with pytest.raises(InputError, match='broken or truncated'):
-      make(begun, failed, ('', tmp_path / 'cut.txt.gz'))
-    for out in begun, alone:
-      make(out, tmp_path / 'two', ('', small))
-    assert content(begun) == content(alone)
-
-
-def test_a_full_disk_says_so_and_loses_no_shard(big, vocab, tmp_path):
-  """A limit on the size of files stands in for the disk."""
-  with files_up_to(200_000), pytest.raises(SystemExit) as end:
-    prepare.main(command(big, vocab, tmp_path / 'D', '--processes', 1))
-  assert end.value.code == 3
-  assert store.finished(tmp_path / 'D') == 0
-  make(tmp_path / 'D', vocab, ('', big), shard_mb=1)
 
 
 def test_a_corpus_of_bytes_is_encoded_by_document(vocab, tmp_path):

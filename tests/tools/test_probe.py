@@ -173,24 +173,16 @@ def test_where_a_head_looks():
   assert sums[5, 0, 2] == pytest.approx(np.log(n))
 
 
-@pytest.mark.parametrize('lengths', [(3, 7), (5,)])
-def test_a_head_that_looks_everywhere_has_the_entropy_of_a_uniform(model, monkeypatch, lengths):
-  """Special pieces are no queries: the means are over the pieces alone."""
-  sentences = [
-    probe_data.Sentence('', ('x',) * n, (), np.full(n, 7, np.int32), np.arange(n)) for n in lengths
-  ]
-
-  def inside(params, row):
-    size, length = int((np.asarray(row[3]) > 0).sum()), row[0].shape[1]
-    return None, np.ones((1, 2, length, length)) / size
-
-  monkeypatch.setattr(model, 'inside', inside)
-  heads = probe_layers.attention(model, sentences)
-  sizes = np.array(lengths) + 2
-  weights = np.array(lengths) / sum(lengths)
+def test_the_means_of_heads_are_over_pieces_of_all_sentences(model, sentences):
+  """Of the maps that predict gives; special pieces are no queries."""
+  heads = probe_layers.attention(model, sentences[:5])
+  maps = [states.attention[:, :, 1:-1] for states in model.states(SENTENCES[:5])]
+  assert len({x.shape[2] for x in maps}) > 1
+  pieces = sum(x.shape[2] for x in maps)
   for head in heads:
-    assert head['entropy'] == pytest.approx(weights @ np.log(sizes))
-    assert head['first'] == head['itself'] == pytest.approx(weights @ (1 / sizes))
+    own = [x[head['layer'], head['head']] for x in maps]
+    assert head['first'] == pytest.approx(sum(x[:, 0].sum() for x in own) / pieces, rel=1e-4)
+    assert head['before'] == pytest.approx(sum(np.trace(x) for x in own) / pieces, rel=1e-4)
 
 
 def test_all_checkpoints_are_probed(pretrained, conllu, pairs, tmp_path):

@@ -12,9 +12,8 @@ import json
 import os
 import re
 import sys
-import tempfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -35,7 +34,6 @@ class Compiled(NamedTuple):
   sizes: Mapping[str, int]  # bytes of each of SIZES
   used: int  # bytes of HBM, of a program that does not fit
   limit: int  # bytes of HBM that there are, for such a program
-  resharded: int  # how many involuntary rematerialisations the compiler warned of
 
 
 def compiled(lowered: Lowered, devices: Devices, what: str, options: Options = None) -> Compiled:
@@ -46,16 +44,15 @@ def compiled(lowered: Lowered, devices: Devices, what: str, options: Options = N
   if kept:
     return kept
   print(f'compiling {name}', file=sys.stderr)
-  with quiet() as stderr:
+  with quiet():
     try:
       (made,) = aside(lambda x: x.compile(), [lowered])
       memory = made.memory_analysis()
       sizes = {name: getattr(memory, f'{name}_size_in_bytes') for name in SIZES}
-      text, used, limit = made.as_text() or '', 0, 0
+      out = Compiled(made.as_text() or '', sizes, used=0, limit=0)
     except Exception as error:
-      text, sizes, (used, limit) = '', {}, too_large(error)
-    resharded = len(re.findall(r'[Ii]nvoluntary full rematerialization', stderr()))
-  out = Compiled(text, sizes, used, limit, resharded)
+      used, limit = too_large(error)
+      out = Compiled('', {}, used, limit)
   store(path, out)
   return out
 
@@ -94,17 +91,17 @@ def store(path: Path, made: Compiled) -> None:
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[Callable[[], str]]:
-  """Keeps stderr off the terminal; yields a function that returns what was written to it."""
-  with tempfile.TemporaryFile('w+b') as file:
-    sys.stderr.flush()
-    stderr = os.dup(2)
-    os.dup2(file.fileno(), 2)
-    try:
-      yield lambda: os.pread(file.fileno(), 2**24, 0).decode(errors='replace')
-    finally:
-      os.dup2(stderr, 2)
-      os.close(stderr)
+def quiet() -> Iterator[None]:
+  """Keeps what the compiler writes to stderr off the terminal."""
+  sys.stderr.flush()
+  stderr = os.dup(2)
+  with open(os.devnull, 'wb') as nowhere:
+    os.dup2(nowhere.fileno(), 2)
+  try:
+    yield
+  finally:
+    os.dup2(stderr, 2)
+    os.close(stderr)
 
 
 def too_large(error: Exception) -> tuple[int, int]:

@@ -75,11 +75,6 @@ def estimate(config: ConfigDict, devices: Devices, chip: chips.Chip) -> Report:
   with jax.set_mesh(mesh), sharding.activation_rules():
     lowered, where = program.lower(), list(mesh.devices.flat)
     compiled = compilation.compiled(lowered, where, 'a step for', sharding.compiler_options(mesh))
-  warnings = []
-  if compiled.resharded:
-    warnings.append(
-      f'{compiled.resharded} involuntary full rematerialisations: a sharding changes midway'
-    )
   used, sizes = compiled.used, compiled.sizes
   if compiled.text:  # aliased arguments and results share memory
     used = sum(sizes.values()) - 2 * sizes['alias']
@@ -95,16 +90,19 @@ def estimate(config: ConfigDict, devices: Devices, chip: chips.Chip) -> Report:
     'hbm_bytes': used,
     'dtype': config.model.dtype,
     'model_flops': int(flops),
-    'warnings': warnings,
+    'warnings': [],
     'estimates': {},
     **length,
   }
   if not compiled.text:
     return report
   parsed = hlo.Program(compiled.text)
-  warnings += _warnings(parsed)
   cycles = parsed.cycles()
-  report |= {'estimated_cycles': sum(cycles.values()), 'cycles': cycles}
+  report |= {
+    'estimated_cycles': sum(cycles.values()),
+    'cycles': cycles,
+    'warnings': _warnings(parsed),
+  }
   return report | step_time.step_times(parsed, mesh, chip, flops, length['full_steps'], number)
 
 

@@ -6,7 +6,6 @@ second is what others publish. Both are given for computing alone and, where the
 bandwidth of the links, with communication (links.py).
 """
 
-import collections
 import dataclasses
 from collections.abc import Mapping
 from typing import Any
@@ -30,22 +29,19 @@ def step_times(
     where with_communication is missing with one chip, or if the links' bandwidth is not published;
     {} for a program with kernels or other work whose time the compiler does not know;
   transfers: [links.Row as a dict]; interconnect: the bandwidth they use, None if it is not
-    published; collective_bytes: {kind: bytes on one device}; uncounted: see hlo.Program.
+    published, when they have no seconds; uncounted: see hlo.Program.
 
   flops: of the model, over all devices; chips: how many there are; full_steps: the rows of the run
   whose chip_hours are given, in full batches."""
-  network, published = links.Network(mesh, chip.published), chip.published
-  rows, cycles = links.rows(program, network), sum(program.cycles().values())
+  network = links.Network(mesh, chip.published)
+  rows = links.rows(program, network)
+  cycles = sum(program.cycles().values())
   blocking = sum(row.seconds for row in rows if not row.beside)
-  estimates, moved = {}, collections.Counter()
-  for row in rows:
-    moved[row.kind] += row.bytes
-  for clock, cycle in (
-    ('calibrated', chip.seconds_per_cycle),
-    ('data_sheet', chip.data_sheet_seconds),
-  ):
-    if not cycle:
-      continue
+  clocks = {'calibrated': chip.seconds_per_cycle}
+  if chip.data_sheet_seconds:
+    clocks['data_sheet'] = chip.data_sheet_seconds
+  estimates = {}
+  for clock, cycle in clocks.items():
     seconds = {'compute_only': cycles * cycle}
     if network.known and mesh.size > 1:
       seconds['with_communication'] = cycles * cycle + blocking
@@ -57,9 +53,8 @@ def step_times(
         'chip_hours': full_steps * step_s * chips / 3600,
       }
   report = {
-    'transfers': [dataclasses.asdict(row) for row in rows] if network.known else [],
-    'interconnect': published.interconnect if network.known else None,
-    'collective_bytes': dict(moved),
+    'transfers': [dataclasses.asdict(row) for row in rows],
+    'interconnect': chip.published.interconnect if network.known else None,
     'uncounted': program.uncounted(),
   }
   return {'estimates': {} if missing(report) else estimates} | report
@@ -85,18 +80,20 @@ def text_of(report: Mapping[str, Any]) -> list[str]:
   rest = [f'{name} {n:,}' for name, n in report['uncounted'].items() if name not in WITHOUT]
   if rest:
     lines.append(f'not counted, since the compiler gives them no cycles: {", ".join(rest)}')
-  if not report['interconnect']:
-    sizes = [f'{kind} {n / 1e6:,.1f} MB' for kind, n in report['collective_bytes'].items()]
-    return [*lines, f'between devices, in a step: {", ".join(sizes) or "nothing"}']
-  table = []
-  for row in report['transfers']:
-    table.append(
-      (
-        f'  {row["number"]} x {row["kind"]}',
-        row['axes'] or '-',
-        f'{row["bytes"] / 1e6:,.1f} MB',
-        f'{1e3 * row["seconds"]:.2f} ms{", beside computing" if row["beside"] else ""}',
-      )
-    )
-  speed = f'{report["interconnect"] / 1e9:,.0f} GB/s of all links of a chip, as published'
-  return [*lines, f'between devices, in a step, by {speed}:', *aligned(table or [('  nothing',)])]
+  speed = 'a bandwidth that is not published'
+  if report['interconnect']:
+    speed = f'{report["interconnect"] / 1e9:,.0f} GB/s of all links of a chip, as published'
+  lines.append(f'between devices, in a step, by {speed}:')
+  table = [('  nothing',)]
+  if report['transfers']:
+    table = [_cells(row) for row in report['transfers']]
+  return lines + aligned(table)
+
+
+def _cells(row):
+  time = f'{1e3 * row["seconds"]:.2f} ms'
+  if row['beside']:
+    time += ', beside computing'
+  kind = f'  {row["number"]} x {row["kind"]}'
+  size = f'{row["bytes"] / 1e6:,.1f} MB'
+  return kind, row['axes'] or '-', size, time

@@ -11,7 +11,6 @@ it continues after the last whole shard. With --beam it is an Apache Beam pipeli
 import argparse
 import contextlib
 import json
-import math
 import os
 import tempfile
 from collections import Counter
@@ -27,7 +26,7 @@ from bert_jax.files import Path
 from bert_jax.tasks.pretraining import remarks
 from bert_jax.text import documents, duplicates
 from bert_jax.tools import arguments
-from bert_jax.tools.prepare.steps import Settings, begin, results, warn_of_newer
+from bert_jax.tools.prepare.steps import Settings, begin, results
 from bert_jax.workdir import lock, provenance
 
 
@@ -36,7 +35,6 @@ def prepare(settings: Settings, out: Path | str, processes: int = 1) -> dict[str
   out = Path(out).expanduser()
   if (out / store.META).is_file():
     begin(settings, out)  # which refuses other settings
-    warn_of_newer(settings, out)
     log.info('%s is whole already', out)
     return store.read_meta(out)
   arguments.check_writable(out)
@@ -49,10 +47,12 @@ def _prepare(settings: Settings, out: Path, processes: int) -> dict[str, Any]:
   seen = None
   if settings.duplicates != 'keep':
     seen = duplicates.Seen(settings.duplicates)
-  number, done, size = store.finished(out), [], 0
+  number = store.finished(out)
+  done, size = [], 0  # the digests of the blocks, and the bytes, of whole shards
   for k in range(number):
     facts, arrays = store.read_facts(store.shard_path(out, k))
-    done, size = done + facts['blocks'], size + facts['counts']['bytes']
+    done += facts['blocks']
+    size += facts['counts']['bytes']
     if seen is not None:
       seen.add({name[5:]: array for name, array in arrays.items() if name.startswith('seen_')})
   if number:
@@ -82,7 +82,6 @@ def parser() -> argparse.ArgumentParser:
   add('--segmenter', default='', choices=('', 'jieba'), help='marks whole words of Chinese')
   add('--phrases', default='', metavar='FILE', help='lexicon of phrases, one a line')
   add('--entities', default='', metavar='FILE', help='lexicon of entities, one a line')
-  add('--min-characters', type=int, default=0, help='leave out shorter documents')
   removes = (
     'remove repeated documents; near: of Jaccard similarity 0.8, by MinHash (530 bytes a document)'
   )
@@ -96,13 +95,25 @@ def parser() -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace, beam_arguments: Sequence[str] = ()) -> dict[str, Any]:
   os.environ['TOKENIZERS_PARALLELISM'] = 'false'  # each process uses one core
-  for name, least in (('processes', 1), ('shard_mb', 1), ('min_characters', 0), ('shards', 0)):
-    arguments.check_bounds(args, **{name: (least, math.inf)})
   with vocabulary_folder(args) as vocab:
     specs = arguments.specs(args)
-    inputs = [(name, path) for name, spec in specs for path in documents.sources(spec, args.format)]
-    fields = {name: value for name, value in vars(args).items() if name in Settings._fields}
-    settings = Settings(**fields | {'inputs': tuple(inputs), 'vocab': str(vocab)})
+    inputs = []
+    for language, spec in specs:
+      inputs += [(language, path) for path in documents.sources(spec, args.format)]
+    settings = Settings(
+      inputs=tuple(inputs),
+      vocab=str(vocab),
+      format=args.format,
+      text_field=args.text_field,
+      split=args.split,
+      segmenter=args.segmenter,
+      phrases=args.phrases,
+      entities=args.entities,
+      duplicates=args.duplicates,
+      shard_mb=args.shard_mb,
+      skip_damaged=args.skip_damaged,
+      text_encoding=args.text_encoding,
+    )
     for language, sentence in about_lines(specs, args):
       log.warning('%s: %s', language or 'the text', sentence)
     if args.beam:
@@ -136,9 +147,7 @@ def about_lines(
 def vocabulary_folder(args: argparse.Namespace) -> Iterator[Path]:
   """A context with the folder of --vocab; a vocab.txt or *.model gets a temporary folder."""
   path = hub.folder(args.vocab)
-  if path.is_dir() and (not args.cased or (path / 'tokenizer_config.json').is_file()):
-    if args.cased and tokenizers.load_folder(path).do_lower_case:
-      raise InputError(f'{path} is uncased, by its tokenizer_config.json; leave out --cased')
+  if path.is_dir() and not args.cased:
     yield path
     return
   if path.is_dir():

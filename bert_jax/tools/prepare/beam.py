@@ -38,7 +38,6 @@ def prepare(
   tokenizer, plan = prepare_steps.begin(settings, out, f'Beam in {shards} shards')
   settings = settings._replace(vocab=str(out))  # where all workers see it
   if (out / store.META).is_file():
-    prepare_steps.warn_of_newer(settings, out)
     log.info('%s is whole already', out)
     return store.read_meta(out)
   # A name for each thing that a function below uses: Beam pickles all that they hold.

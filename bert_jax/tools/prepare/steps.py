@@ -23,9 +23,9 @@ from bert_jax.corpus import store
 from bert_jax.corpus.shards import Item
 from bert_jax.corpus.tokenized import digest_of, size_of
 from bert_jax.corpus.units import Encoder
-from bert_jax.errors import InputError, log
+from bert_jax.errors import InputError
 from bert_jax.files import Path, names, write_whole
-from bert_jax.text import arrow, documents, duplicates, files, record_sources
+from bert_jax.text import arrow, documents, duplicates, files
 from bert_jax.workdir import lock
 
 
@@ -40,7 +40,6 @@ class Settings(NamedTuple):
   segmenter: str = ''
   phrases: str = ''
   entities: str = ''
-  min_characters: int = 0
   duplicates: str = 'keep'  # or exact, near
   shard_mb: int = 64
   skip_damaged: bool = False
@@ -80,12 +79,10 @@ class Maker:
       self.signer = duplicates.Signer()
 
   def __call__(self, language: int, block: documents.Block) -> tuple[list[Item], Counter[str]]:
-    settings, counts, kept = self.settings, Counter(), []
+    counts, kept = Counter(), []
+    settings = self.settings
     for document in documents.read_block(block, settings.text_field, counts, settings.skip_damaged):
-      if sum(map(len, document.sentences)) < settings.min_characters:
-        counts['short_documents'] += 1
-      else:
-        kept.append(document.sentences)
+      kept.append(document.sentences)
     items = []
     for sentences, record in zip(kept, self.encode(kept, counts), strict=True):
       if record is not None:
@@ -112,20 +109,18 @@ def begin(
   settings.encoder(tokenizer)  # raises if a lexicon or the segmenter is not there
   plan = _plan(settings, tokenizer, by)
   path = out / store.PLAN
-  begun = path.is_file()
-  others = [x for x in names(out) if x[0] != '.' and x not in (store.PLAN, lock.NAME)]
-  if others and not begun:
-    raise InputError(f'{out} holds other files; give --out a new or an empty folder')
-  earlier = files.json_of(path) if begun else {}
-  different = [name for name in plan if name not in earlier or plan[name] != earlier[name]]
-  if begun and different and (store.finished(out) or (out / store.META).is_file()):
-    raise InputError(
-      f'{out} was begun with other settings ({", ".join(different)}); choose another --out'
-    )
-  if different:
-    for name in others:  # before the first whole shard, plan and vocabulary may change
-      if (out / name).is_file():
-        (out / name).unlink()
+  if path.is_file():
+    earlier = files.json_of(path)
+    different = [name for name in plan if plan[name] != earlier.get(name)]
+    if different:
+      raise InputError(
+        f'{out} was begun with other settings ({", ".join(different)}); choose another --out, or '
+        'remove it'
+      )
+  else:
+    others = [name for name in names(out) if not name.startswith('.') and name != lock.NAME]
+    if others:
+      raise InputError(f'{out} holds other files; give --out a new or an empty folder')
     out.mkdir(parents=True, exist_ok=True)
     write_whole(path, json.dumps(plan, indent=2, ensure_ascii=False) + '\n')
   if not tokenizers.in_folder(out):
@@ -140,8 +135,6 @@ def _plan(settings: Settings, tokenizer: tokenizers.Tokenizer, by: str) -> dict[
     size = 1 if files.is_named(name) else Path(name).stat().st_size
     if not size:
       raise InputError(f'{name} is empty; remove it, or write it again')
-    if record_sources.has_records(name):
-      next(record_sources.blocks(name, settings.split))  # an InputError of a damaged one
     if name.startswith('hf:'):
       size = arrow.hf_set(name, settings.split)[2]
     inputs.append((language, name, size))
@@ -158,18 +151,6 @@ def _plan(settings: Settings, tokenizer: tokenizers.Tokenizer, by: str) -> dict[
 
 def _digest_of_file(path: str) -> str:
   return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16] if path else ''
-
-
-def warn_of_newer(settings: Settings, out: Path) -> None:
-  """Warns of files that were written after the corpus that was made of them."""
-  made = os.path.getmtime(out / store.META) if os.path.exists(str(out / store.META)) else None
-  for _, name in settings.inputs:
-    if made and os.path.exists(name) and os.path.getmtime(name) > made:
-      log.warning(
-        '%s was written after %s was made of it; if its text has changed, choose another --out',
-        name,
-        out,
-      )
 
 
 _maker: Maker  # of this process, if it is a worker
@@ -244,8 +225,14 @@ def _in_order(pool: futures.Executor, blocks: Blocks, ahead: int) -> Iterator[Ma
 def _with_bar(settings: Settings, stack: contextlib.ExitStack) -> Iterator[Any]:
   """Yields the blocks of all inputs (see Blocks), with a bar in MB/s or TFDS rows."""
   size = sum(settings.file_sizes())
-  unit: Any = {'unit': 'B', 'unit_scale': True, 'total': size} if size else {'unit': 'row'}
-  bar = stack.enter_context(tqdm.tqdm(desc='preparing', disable=None, **unit))
+  bar = tqdm.tqdm(
+    desc='preparing',
+    disable=None,
+    unit='B' if size else 'row',
+    unit_scale=bool(size),
+    total=size or None,
+  )
+  stack.callback(bar.close)
   for language, path in settings.inputs:
     position = 0
     for block in settings.blocks(path):

@@ -43,7 +43,10 @@ KINDS = {
 
 
 def probe(
-  model: predict.Model, args: argparse.Namespace, pairs: Sequence[Pair], counts: Counter[str]
+  model: predict.Model,
+  args: argparse.Namespace,
+  pairs: Sequence[Pair],
+  counts: Counter[str],
 ) -> dict[str, Any]:
   """Probes a model as the arguments ask, {name: result}. counts: of the pairs left out."""
   counts = Counter(counts)
@@ -88,7 +91,8 @@ def result_of(
   if kind == 'pairs' and pairs:
     return probe_pieces.minimal_pairs(model, pairs, counts)
   if kind == 'layers':
-    return probe_layers.linear(model, [sentence for sentence in sentences if any(sentence.tags)])
+    tagged = [sentence for sentence in sentences if any(sentence.tags)]
+    return probe_layers.linear(model, tagged)
   if kind == 'attention' and sentences:
     return probe_layers.attention(model, sentences[:ATTENTION_SENTENCES])
   return None
@@ -125,7 +129,10 @@ def groups(result: Mapping[str, Any]) -> Iterator['DataFrame']:
 
   for name in ('by_pos', 'by_frequency', 'by_language'):
     of_groups = result.get('losses', {}).get(name, {})
-    yield pd.DataFrame([{name: key} | group for key, group in of_groups.items()])
+    rows = []
+    for key, group in of_groups.items():
+      rows.append({name: key} | group)
+    yield pd.DataFrame(rows)
   for name in ('by_term', 'by_uid'):
     of_groups = result.get('pairs', {}).get(name, {})
     yield pd.DataFrame(of_groups.items(), columns=[f'pairs {name}', 'accuracy'])
@@ -133,7 +140,8 @@ def groups(result: Mapping[str, Any]) -> Iterator['DataFrame']:
     layers = result['layers']
     frame = pd.DataFrame({'accuracy': layers['accuracy'], 'control': layers['control']})
     yield frame.reset_index(names='layer')
-    yield pd.DataFrame([{name: layers[name] for name in ('majority', 'of_the_word')}])
+    guesses = {'majority': layers['majority'], 'of_the_word': layers['of_the_word']}
+    yield pd.DataFrame([guesses])
   if 'attention' in result:
     heads = pd.DataFrame(result['attention'])
     rows = []
@@ -165,7 +173,8 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
   for number, step in enumerate(steps, 1):
     log.info('checkpoint %s (%d of %d)', step, number, len(steps))
     model = predict.Model(args.model, step)
-    result = {'model': Path(args.model).name} | probe(model, args, pairs, counts)
+    result = {'model': Path(args.model).name}
+    result |= probe(model, args, pairs, counts)
     results.append(result)
     out.mkdir(parents=True, exist_ok=True)
     write_sealed(out / f'{result["step"]}.json', result, indent=1)

@@ -32,7 +32,12 @@ class Sentence(NamedTuple):
 
 
 def read(
-  tokenizer: Tokenizer, conllu: Specs, text: Specs, most: int, room: int, counts: Counter[str]
+  tokenizer: Tokenizer,
+  conllu: Specs,
+  text: Specs,
+  most: int,
+  room: int,
+  counts: Counter[str],
 ) -> list[Sentence]:
   """Reads `most` sentences (0: all) of each [LANGUAGE=]SPEC, the same ones every time.
 
@@ -80,7 +85,11 @@ def _from_lines(spec: str) -> list[Words]:
 
 
 def _encoded(
-  tokenizer: Tokenizer, language: str, sentences: Sequence[Words], room: int, counts: Counter[str]
+  tokenizer: Tokenizer,
+  language: str,
+  sentences: Sequence[Words],
+  room: int,
+  counts: Counter[str],
 ) -> list[Sentence]:
   """The sentences as pieces; all words are encoded at once, which is faster."""
   every_word, after_blank = [], []
@@ -99,6 +108,12 @@ def _encoded(
     if len(ids) > room:
       counts[f'sentences cut (longer than {room} pieces)'] += 1
       ids, word_of = ids[:room], word_of[:room]
-    counts['unknown pieces ([UNK])'] += int(np.sum(ids == tokenizer.unk_id))
-    out.append(Sentence(language, tuple(words), tuple(tags), ids, word_of))
+    sentence = Sentence(
+      language=language,
+      words=tuple(words),
+      tags=tuple(tags),
+      ids=ids,
+      word_of=word_of,
+    )
+    out.append(sentence)
   return out

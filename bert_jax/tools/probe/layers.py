@@ -59,7 +59,8 @@ def hidden(model: Model, sentences: Sequence[Sentence]) -> Iterator[np.ndarray]:
     length = power_of_two(n + 2)
     if model.config.model.mixer == 'fourier':  # it mixes padding too
       length = model.limit
-    states = jax.device_get(function(model.weights['encoder'], _arrays(model, sentence, length)))
+    row = _arrays(model, sentence, length)
+    states = jax.device_get(function(model.weights['encoder'], row))
     yield states[:, 1 : n + 1]
 
 
@@ -133,7 +134,11 @@ def _features(model: Model, sentences: Sequence[Sentence], words: Sequence[Word]
 
 def _drawn(words: Sequence[Word], tags: Sequence[str]) -> list[str]:
   """A tag for each word, the same one wherever the word stands: the control task."""
-  return [tags[zlib.crc32(word.text.encode()) % len(tags)] for word in words]
+  out = []
+  for word in words:
+    number = zlib.crc32(word.text.encode())
+    out.append(tags[number % len(tags)])
+  return out
 
 
 def _accuracy(x: np.ndarray, y: Sequence, x_scored: np.ndarray, y_scored: Sequence) -> float:
@@ -158,7 +163,8 @@ def attention(model: Model, sentences: Sequence[Sentence]) -> list[dict[str, flo
     n = len(sentence.ids) + 2
     arrays = _arrays(model, sentence, power_of_two(n))
     _, maps = jax.device_get(function(model.weights['encoder'], arrays))
-    total = total + _patterns(maps[:, :, :n, :n].astype(np.float64))
+    maps = maps[:, :, :n, :n].astype(np.float64)  # [L, H, n, n], without padding
+    total = total + _patterns(maps)
     queries += n - 2
   out = []
   for layer, head in np.ndindex(total.shape[1:]):

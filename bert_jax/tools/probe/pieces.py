@@ -40,7 +40,10 @@ class Pair(NamedTuple):
 
 
 def logs_of(
-  model: Model, ids: Sequence[np.ndarray], counts: Counter[str], name: str
+  model: Model,
+  ids: Sequence[np.ndarray],
+  counts: Counter[str],
+  name: str,
 ) -> list[np.ndarray]:
   """The log probabilities of the pieces in each array of ids. name: for the progress bar."""
   ask: Any = model.ask('perplexity')
@@ -89,7 +92,8 @@ class Counts:
       before = self.before[pair[0]]
       kinds = self.kinds[pair[0]]
       if before:
-        out.append((self.of_pair[pair] + kinds * unigram) / (before + kinds))
+        count = self.of_pair[pair] + kinds * unigram
+        out.append(count / (before + kinds))
       else:
         out.append(unigram)
     return np.log(out)
@@ -128,17 +132,20 @@ def losses(model: Model, sentences: Sentences, counts: Counter[str]) -> dict[str
   pieces = pd.concat(of_sentences)
 
   def means(some: pd.DataFrame) -> dict[str, float]:
-    return {'pieces': len(some), **some[['loss', 'unigram', 'bigram']].mean().to_dict()}
+    mean = some[['loss', 'unigram', 'bigram']].mean()
+    return {'pieces': len(some), **mean.to_dict()}
 
   def groups(name: str) -> dict[Any, dict[str, float]]:
     known = pieces[pieces[name] != '']
     return {key: means(some) for key, some in known.groupby(name)}
 
-  by_band = groups('frequency')
+  by_frequency = {}
+  for band, group in groups('frequency').items():
+    by_frequency[BANDS[least[band]]] = group
   return {
     'all': means(pieces),
     'by_pos': groups('pos'),
-    'by_frequency': {BANDS[least[band]]: group for band, group in by_band.items()},
+    'by_frequency': by_frequency,
     'by_language': groups('language'),
   }
 
@@ -178,7 +185,11 @@ def minimal_pairs(model: Model, pairs: Sequence[Pair], counts: Counter[str]) -> 
   def accuracies(values: Sequence[str]) -> dict[str, float]:
     """The accuracy by each of the values that the pairs have."""
     of_pairs = np.array(values)
-    return {x: float(is_right[of_pairs == x].mean()) for x in sorted(set(values)) if x}
+    out = {}
+    for value in sorted(set(values)):
+      if value:
+        out[value] = float(is_right[of_pairs == value].mean())
+    return out
 
   return {
     'pairs': len(pairs),

@@ -24,7 +24,6 @@ def main(argv: Sequence[str] | None = None) -> None:
   add('folder', nargs='+', help='workdir, or a folder of workdirs')
   add('--baseline', default='', metavar='ARM', help="to compare with, if not the sweep's")
   add('--out', default='', metavar='DIR', help='default: the folder report in the first folder')
-  add('--title', default='', help='of the pages; default: the name of the first folder')
   add('--percent', action='store_true', help='show scores of up to 1 in percent')
   add('--svm', action='store_true', help='TF-IDF + linear SVM beside classifiers')
   args = parser.parse_args(argv)
@@ -35,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     out = Path(args.out or next(x for x in folders if x.is_dir()) / 'report')
     arguments.check_writable(out)
     try:
-      written = pages.write(report, out, args.title or folders[0].resolve().name)
+      written = pages.write(report, out, folders[0].resolve().name)
     finally:  # after the files, as who reads it may end first (| head), and if there can be none
       print(pages.text(report))
     log.info('written to %s: %s', out, ', '.join(written))

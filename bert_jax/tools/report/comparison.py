@@ -8,14 +8,13 @@
 | shared, difference, difference_low, difference_high | to the baseline, over the seeds of both |
 | p, p_corrected | of a paired t-test over seeds; for all comparisons of the table (Holm) |
 | p_examples_low, p_examples_high | McNemar's test over examples, lowest and highest of the seeds |
-| collapsed, mean_sound, sd_sound | runs with one answer for all; mean and sd without them |
+| collapsed | runs with one answer for all, which are in the mean |
 """
 
 import collections
 import itertools
 import json
 import statistics
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -38,7 +37,7 @@ from bert_jax.tools.report.statistics import (
 NONE = (np.nan, np.nan)
 COLUMNS = ['seeds', 'mean', 'sd', 'low', 'high', 'examples_low', 'examples_high', 'shared']
 COLUMNS += ['difference', 'difference_low', 'difference_high', 'p', 'p_corrected']
-COLUMNS += ['p_examples_low', 'p_examples_high', 'collapsed', 'mean_sound', 'sd_sound']
+COLUMNS += ['p_examples_low', 'p_examples_high', 'collapsed']
 
 
 def compare(df: pd.DataFrame, metric: str, baseline: str = '') -> pd.DataFrame:
@@ -55,7 +54,10 @@ def compare(df: pd.DataFrame, metric: str, baseline: str = '') -> pd.DataFrame:
   values = {arm: by_seed(part) for arm, part in parts.items()}
   found = {}
   if baseline:
-    gone = [arm for arm in arms if len(parts[arm]) and (parts[arm].status == 'collapsed').all()]
+    gone = []
+    for arm, part in parts.items():
+      if len(part) and (part.status == 'collapsed').all():
+        gone.append(arm)
     found = differences(values, baseline, step, gone)
   rows = {}
   for arm, part in parts.items():
@@ -81,19 +83,14 @@ def compare(df: pd.DataFrame, metric: str, baseline: str = '') -> pd.DataFrame:
 def alone(part: pd.DataFrame, metric: str, step: float) -> dict[str, Any]:
   """What the values of an arm say without those of others. step: their rounding."""
   numbers = list(by_seed(part).values())
-  sound = part[part.status != 'collapsed']
-  mean, sd = mean_and_sd(numbers)
-  mean_sound, sd_sound = mean_and_sd(list(by_seed(sound).values()))
   low, high = interval(numbers, step, metric) or NONE
   return {
     'seeds': len(numbers),
-    'mean': mean,
-    'sd': sd,
+    'mean': statistics.fmean(numbers) if numbers else np.nan,
+    'sd': statistics.stdev(numbers) if len(numbers) > 1 else np.nan,
     'low': low,
     'high': high,
-    'collapsed': len(part) - len(sound),
-    'mean_sound': mean_sound,
-    'sd_sound': sd_sound,
+    'collapsed': (part.status == 'collapsed').sum(),
   }
 
 
@@ -103,12 +100,6 @@ def by_seed(rows: pd.DataFrame) -> dict[int, float]:
   for seed, value in zip(rows.seed, rows.value):
     values[int(seed)].append(value)
   return {seed: statistics.fmean(values[seed]) for seed in sorted(values)}
-
-
-def mean_and_sd(values: Sequence[float]) -> tuple[float, float]:
-  mean = statistics.fmean(values) if values else np.nan
-  sd = statistics.stdev(values) if len(values) > 1 else np.nan
-  return mean, sd
 
 
 def rounding(rows: pd.DataFrame, metric: str) -> float:
@@ -159,8 +150,9 @@ def crossed(factors: pd.DataFrame) -> pd.DataFrame:
     numbers, _ = pd.factorize(factors[name])
     codes.setdefault(tuple(numbers), name)
   names = list(codes.values())
-  number = len(factors[names].drop_duplicates())
-  is_grid = len(names) > 1 and factors[names].nunique(dropna=False).prod() == number == len(factors)
+  combinations = len(factors[names].drop_duplicates())
+  possible = factors[names].nunique(dropna=False).prod()
+  is_grid = len(names) > 1 and combinations == possible == len(factors)
   return factors[names if is_grid else []]
 
 
@@ -172,7 +164,9 @@ def effects(df: pd.DataFrame, metric: str, factors: pd.DataFrame, baseline: str)
   by_arm = final.groupby(['seed', 'arm']).value.mean().unstack('arm')
   by_arm = by_arm.reindex(columns=factors.index).dropna()  # [seeds, arms]
   base = factors.loc[baseline].to_dict()
-  others = {name: [x for x in factors[name].unique() if x != base[name]] for name in factors}
+  others = {}  # {field: its values but the baseline's}
+  for name in factors:
+    others[name] = [value for value in factors[name].unique() if value != base[name]]
   pairs = {}  # {effect: two columns, the difference of which it is}
   for name, values in others.items():
     means = by_arm.T.groupby(factors[name]).mean().T

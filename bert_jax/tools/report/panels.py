@@ -37,7 +37,8 @@ class Panel:
   @property
   def arms(self) -> list[str]:
     """The baseline, and the other arms in the order of the plan."""
-    return sorted(self.df[self.df.final].arm.unique(), key=lambda arm: arm != self.baseline)
+    arms = self.df[self.df.final].arm.unique()
+    return sorted(arms, key=lambda arm: arm != self.baseline)
 
   def final(self, metric: str) -> pd.DataFrame:
     """The values of a metric that count."""
@@ -91,7 +92,8 @@ def _panel(
   final = df[df.final]
   judge = in_means.judge.mode()[0]
   baselines = [baseline, *in_means.arm[in_means.is_baseline]]
-  factors = results.factors.loc[in_means.run].groupby(list(in_means.arm), sort=False).first()
+  of_runs = results.factors.loc[in_means.run]
+  factors = of_runs.groupby(list(in_means.arm), sort=False).first()
   apart: list[str] = []
   if results.runs.sweep.nunique() > 1:
     apart.append(', '.join(in_means.sweep.unique()))
@@ -154,19 +156,13 @@ def comparison(panel: Panel, metric: str) -> pd.DataFrame:
 
 
 def spread(panel: Panel, metric: str, row: pd.Series) -> str:
-  """'0.7100 ± 0.0700 (1 of 5 collapsed, 0.7400 ± 0.0100 without)'."""
-  text = mean_and_sd(panel, metric, row['mean'], row.sd)
-  if not row.collapsed:
-    return text
-  text += f' ({row.collapsed:.0f} of {row.seeds:.0f} collapsed'
-  if pd.notna(row.mean_sound):
-    text += f', {mean_and_sd(panel, metric, row.mean_sound, row.sd_sound)} without'
-  return text + ')'
-
-
-def mean_and_sd(panel: Panel, metric: str, mean: float, sd: float) -> str:
-  text = panel.number(mean, metric)
-  return text if pd.isna(sd) else f'{text} ± {panel.number(sd, metric)}'
+  """'0.7100 ± 0.0700 (1 of 5 collapsed)'."""
+  text = panel.number(row['mean'], metric)
+  if pd.notna(row.sd):
+    text += f' ± {panel.number(row.sd, metric)}'
+  if row.collapsed:
+    text += f' ({row.collapsed:.0f} of {row.seeds:.0f} collapsed)'
+  return text
 
 
 def within(panel: Panel, metric: str, low: float, high: float) -> str:
@@ -225,7 +221,8 @@ def table_of_effects(panel: Panel, factors: pd.DataFrame) -> pd.DataFrame:
 
 
 def table_of_arms(panel: Panel) -> pd.DataFrame:
-  costs = panel.runs[panel.runs.counts].groupby('arm')[['parameters', 'flops']].mean()
+  in_means = panel.runs[panel.runs.counts]
+  costs = in_means.groupby('arm')[['parameters', 'flops']].mean()
   costs['tokens'] = panel.final(panel.metric).groupby('arm').tokens.mean()
   table = costs.map(cost).join(panel.factors, how='outer')
   return table.reindex(panel.arms).fillna('-').reset_index(names='arm')

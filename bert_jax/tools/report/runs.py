@@ -139,7 +139,8 @@ def with_remarks(runs: pd.DataFrame) -> pd.DataFrame:
       if several_commits:
         odd.append(f'of commit {row["commit"][:12] or "unknown"}, others of its arm of another')
       remarks[index] = '; '.join(odd)
-  runs['remark'] = pd.Series(remarks, dtype=object).reindex(runs.index).fillna(runs.remark)
+  of_counted = pd.Series(remarks, dtype=object).reindex(runs.index)
+  runs['remark'] = of_counted.fillna(runs.remark)
   return runs
 
 
@@ -185,14 +186,17 @@ def judged_under(run: Run) -> dict[str, Any]:
 def factors(found: Sequence[Run]) -> pd.DataFrame:
   """The fields in which the runs of a task differ, except the seed, and those of the runs that they
   started from: index run, columns NAME and 'init_from: NAME', values as texts."""
-  every = pd.DataFrame.from_dict({str(run.path): fields_of(run) for run in found}, orient='index')
+  of_runs = {str(run.path): fields_of(run) for run in found}
+  every = pd.DataFrame.from_dict(of_runs, orient='index')
   tasks = [run.fields['objective'] for run in found]
-  return every.loc[:, every.groupby(tasks).nunique(dropna=False).max() > 1]
+  values = every.groupby(tasks).nunique(dropna=False).max()
+  return every.loc[:, values > 1]
 
 
 def fields_of(run: Run) -> dict[str, str]:
   """The fields of a run that may have an effect, and those of the run in init_from, as texts."""
-  fields = {name: x for name, x in run.fields.items() if name not in NOT_OF_ARMS | {'eval.seed'}}
+  without = NOT_OF_ARMS | {'eval.seed'}
+  fields = {name: x for name, x in run.fields.items() if name not in without}
   if source := run.fields.get('init_from'):
     try:
       before = config_lib.flatten(contents.read_config(source))

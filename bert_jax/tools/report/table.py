@@ -65,9 +65,10 @@ def results(folders: Sequence[Path | str]) -> Results:
 
 def _of_points(run: Run) -> Iterator[dict[str, Any]]:
   """The rows of the evaluations and of the lines of training of a run."""
-  seen = {0: 0.0}  # {step: tokens}
+  steps, tokens = [0], [0.0]
   for point in run.training:
-    seen[point.step] = point.values.get('seen_tokens') or np.nan
+    steps.append(point.step)
+    tokens.append(point.values.get('seen_tokens') or np.nan)
   sizes = collections.Counter()  # {score: how many examples it counts}
   for count, scores in run.lengths.values():
     for name in scores:
@@ -77,7 +78,7 @@ def _of_points(run: Run) -> Iterator[dict[str, Any]]:
   for point in run.points:
     of_point: dict[str, Any] = {
       'step': point.step,
-      'tokens': np.interp(point.step, list(seen), list(seen.values()), right=np.nan),
+      'tokens': np.interp(point.step, steps, tokens, right=np.nan),
       'flops': run.flops_before(point.step),
       'kind': point.kind,
       'final': point is counted,

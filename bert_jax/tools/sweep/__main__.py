@@ -96,7 +96,7 @@ def parser() -> argparse.ArgumentParser:
   add = out.add_argument
   add('--config', required=True, metavar='FILE[:ARGS]')
   add('--workdir', required=True, help='folder of the runs')
-  add('--seeds', default='3', help='how many, or a list: 5,6,9 or 5-9; default: %(default)s')
+  add('--seeds', default='3', help='how many, or a list: 5,6,9; default: %(default)s')
   add('--vary', action='append', default=[], metavar='NAME=V1,V2', help='may be repeated')
   add('--baseline', metavar='ARM', help='the arm to compare with; default: the first')
   about = "fields ('': none) around which one value of --vary changes at a time"
@@ -121,7 +121,7 @@ def main(argv: Sequence[str] | None = None) -> None:
       content = plan.content_of(root, runs, args.config, args.baseline)
       plan.check_evaluations(runs)
       if not args.print:  # a scheduler may make them later
-        plan.check_files([run for run in runs if jobs.state_of(root, run) != 'done'], root)
+        plan.check_files([run for run in runs if jobs.state_of(root, run) != 'done'])
       if args.dry_run:
         show(runs, root)
         return

@@ -16,7 +16,7 @@ from bert_jax.errors import InputError, quoted, suggestion
 from bert_jax.workdir import records
 
 Arm = dict[str, str]
-MOST_RUNS = 10_000  # of a sweep
+MOST_SEEDS = 1000
 
 
 class PlannedRun(NamedTuple):
@@ -34,8 +34,6 @@ def axis_of(text: str, option: str = '--vary') -> list[Arm]:
     name, equals, values = part.strip().partition('=')
     if not (equals and name):
       raise InputError(f'{option} {quoted(text)} is not NAME=VALUE,... (;NAME=VALUE,...)')
-    if name in columns:
-      raise InputError(f'{option} {quoted(text)} sets {name} twice; give it once.')
     columns[name] = values.split(',')
   if len({len(values) for values in columns.values()}) > 1:
     raise InputError(f'{option} {quoted(text)}: give each field as many values.')
@@ -44,9 +42,16 @@ def axis_of(text: str, option: str = '--vary') -> list[Arm]:
 
 def name_of(arm: Arm) -> str:
   """The name of an arm: 'a=1,b=x_y', with _ for characters unsuited to a folder's name."""
-  shown = ((name.strip(':'), value.strip('/')[-80:]) for name, value in arm.items())
-  text = ','.join(f'{name}={value or "none"}' for name, value in shown)
-  return re.sub(r'[^\w.,=+@{}-]', '_', text)
+  parts = []
+  for name, value in arm.items():
+    shown = value.strip('/')[-80:] or 'none'
+    parts.append(f'{name.strip(":")}={shown}')
+  return re.sub(r'[^\w.,=+@{}-]', '_', ','.join(parts))
+
+
+def joined(*parts: str) -> str:
+  """The parts of a name that are not empty, with commas between."""
+  return ','.join(part for part in parts if part)
 
 
 def arms_of_file(spec: str) -> dict[str, Arm]:
@@ -70,9 +75,7 @@ def arms_before(root: str) -> dict[str, Arm]:
     raise InputError(f'--from {root} holds no sweep; give the --workdir of one.')
   names = list(dict.fromkeys(run.arm for run in sweep.runs.values()))
   names.sort(key=lambda name: name != sweep.baseline)
-  return {
-    name: {'init_from': f'{root}/{",".join(filter(None, (name, "seed={seed}")))}'} for name in names
-  }
+  return {name: {'init_from': f'{root}/{joined(name, "seed={seed}")}'} for name in names}
 
 
 def check_known(name: str, arms: Mapping[str, Arm], option: str) -> None:
@@ -93,34 +96,42 @@ def arms_of(
   """The arms of a sweep: all combinations of the values of each --vary with the arms of the file's
   sweep() or of the sweep in the folder `before`. around: fields 'a=1;b=2' ('': none), in which one
   value changes at a time. only: 'a,b', arms of the file or of `before`."""
-  axes, listed = [axis_of(text) for text in vary], arms_of_file(spec)
-  if before and listed:
-    raise InputError(f'{spec} has arms of its own, and --from has others; use a file without arms.')
-  listed = arms_before(before) if before else listed
+  axes = [axis_of(text) for text in vary]
+  listed = arms_of_file(spec)
+  if before:
+    if listed:
+      raise InputError(f'{spec} has arms of its own, and --from has others; use a file without.')
+    listed = arms_before(before)
   if only:
     for name in only.split(','):
       check_known(name, listed, '--arms')
     listed = {name: listed[name] for name in only.split(',')}
   if around is not None:
     if listed:
-      raise InputError(
-        '--around varies a config without arms; --vary combines with those of a file.'
-      )
+      raise InputError('--around varies a config without arms; --vary combines with those.')
     return arms_around(spec, axes, around, overrides)
-  names = [name for axis in axes for name in axis[0]]
-  names += dict.fromkeys(name for arm in listed.values() for name in arm)
-  for name in names:
-    if names.count(name) > 1:
-      raise InputError(f'{name} is set twice, by several --vary or by the arms; give it once.')
   out = {}
   for name, arm in (listed or {'': {}}).items():
     for changes in itertools.product(*axes):
-      added = {field: value for change in changes for field, value in change.items()}
-      full = ','.join(filter(None, (name, name_of(added))))
-      if full in out:
-        raise InputError(f'two arms are called {full}; leave one out, or write it otherwise.')
-      out[full] = arm | added
+      added = {}
+      for change in changes:
+        check_new(change, arm | added)
+        added |= change
+      add(out, joined(name, name_of(added)), arm | added)
   return out
+
+
+def check_new(change: Arm, arm: Arm) -> None:
+  """InputError if a change sets a field that an arm sets already."""
+  for name in change.keys() & arm.keys():
+    raise InputError(f'{name} is set twice, by several --vary or by the arms; give it once.')
+
+
+def add(arms: dict[str, Arm], name: str, arm: Arm) -> None:
+  """Adds an arm to {name: arm}; InputError if there is one of its name."""
+  if name in arms:
+    raise InputError(f'two arms are called {name}; leave one out, or write it otherwise.')
+  arms[name] = arm
 
 
 def arms_around(
@@ -131,30 +142,31 @@ def arms_around(
   if len(bases) > 1:
     raise InputError(f'--around {quoted(around)} has several values; give one of each field.')
   (base,) = bases
-  changes = list(itertools.chain(*axes))
-  gives = {name for arm in (base, *changes) for name in arm} | set(config_lib.names_of(overrides))
-  if 'epochs' in gives and 'min_steps' not in gives:
-    base = {'min_steps': '0', **base}  # epochs that an arm gives are exact: so are the others'
-  out, configs = {name_of(bases[0]) or 'baseline': base}, []
-  for change in ({}, *changes):
+
+  def config_with(change: Arm) -> ConfigDict:
     file, fields = arguments_of(spec, base | change, '0')
-    config = config_lib.load(file, [*overrides, *fields])
-    name = name_of(change)
-    if configs and config != configs[0]:
-      if name in out:
-        raise InputError(f'two arms are called {name}; leave one out.')
-      out[name] = base | change
-    configs.append(config)
+    return config_lib.load(file, [*overrides, *fields])
+
+  as_it_is = config_with({})
+  out = {name_of(base) or 'baseline': base}
+  for axis in axes:
+    for change in axis:
+      if config_with(change) != as_it_is:
+        add(out, name_of(change), base | change)
   return out
 
 
 def arguments_of(spec: str, arm: Arm, seed: str) -> tuple[str, list[str]]:
   """An arm's config, (FILE:ARGS, ['--config.NAME=VALUE', ...]), with {seed} replaced."""
-  arm = {name: value.replace('{seed}', seed) for name, value in arm.items()}
   path, _, args = spec.partition(':')
-  of_file = [f'{name[1:]}={value}' for name, value in arm.items() if name.startswith(':')]
-  fields = [f'--config.{name}={value}' for name, value in arm.items() if name[:1] != ':']
-  return f'{path}:{",".join(filter(None, (args, *of_file)))}', fields
+  fields = []
+  for name, text in arm.items():
+    value = text.replace('{seed}', seed)
+    if name.startswith(':'):
+      args = joined(args, f'{name[1:]}={value}')
+    else:
+      fields.append(f'--config.{name}={value}')
+  return f'{path}:{args}', fields
 
 
 def runs_of(
@@ -167,32 +179,28 @@ def runs_of(
   for name in given:
     if all(name in arm for arm in arms.values()):
       raise InputError(f'every arm sets {name}, so --config.{name} changes nothing; drop it.')
-  check_number(len(arms) * len(seeds), f'runs of {len(arms):,} arms and {len(seeds):,} seeds')
   out = []
   for name, arm in arms.items():
-    for seed in map(str, seeds):
-      file, fields = arguments_of(spec, arm, seed)
+    for seed in seeds:
+      file, fields = arguments_of(spec, arm, str(seed))
       fields = [*overrides, *fields, f'--config.seed={seed}']
-      folder = ','.join(filter(None, (name, f'seed={seed}')))
-      out.append(PlannedRun(folder, name, file, fields, config_lib.load(file, fields)))
+      config = config_lib.load(file, fields)
+      out.append(PlannedRun(joined(name, f'seed={seed}'), name, file, fields, config))
   return out
 
 
 def seeds_of(text: str) -> list[int]:
-  """Parses seeds: '3' is 0, 1, 2; '5,6,9' and '5-7' name the seeds themselves."""
-  seeds = []
-  if match := re.fullmatch(r'(?:(\d{1,9})-)?(\d{1,9})', text.strip(), re.ASCII):
-    first = int(match[1] or 0)
-    last = int(match[2]) if match[1] is not None else int(match[2]) - 1
-    check_number(last - first, f'seeds in --seeds {text} (one seed is named by a comma: 42,)')
-    seeds = list(range(first, last + 1))
-  elif re.fullmatch(r'[\d\s,]*', text, re.ASCII):
-    seeds = [int(part) for part in re.findall(r'\d+', text)]
-  if not seeds or len(set(seeds)) < len(seeds):
-    raise InputError(f'--seeds is {quoted(text)}; give how many, or a list such as 5,6,9 or 5-9.')
+  """Parses seeds: '3' is 0, 1, 2; '5,6,9' and '5,' name the seeds themselves."""
+  try:
+    if ',' in text:
+      seeds = [int(part) for part in text.split(',') if part]
+    else:
+      seeds = list(range(min(int(text), MOST_SEEDS + 1)))
+  except ValueError:
+    seeds = []
+  if not 0 < len(set(seeds)) == len(seeds) <= MOST_SEEDS or min(seeds) < 0:
+    raise InputError(
+      f'--seeds is {quoted(text)}; give how many, {MOST_SEEDS} at most, or a list such as 5,6,9 '
+      '(one seed has a comma: 42,).'
+    )
   return seeds
-
-
-def check_number(count: int, things: str) -> None:
-  if count > MOST_RUNS:
-    raise InputError(f'{count:,} {things}: a sweep has at most {MOST_RUNS:,}; give fewer.')

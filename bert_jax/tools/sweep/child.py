@@ -3,7 +3,7 @@
     python -m bert_jax.tools.sweep.child NUMBER COUNT --config FILE --workdir W [...]
 
 It is process NUMBER of COUNT. If its standard input is closed, the sweep is gone: the run saves
-itself and ends. A workdir that a child of a killed sweep still holds is tried again for a while.
+itself and ends.
 """
 
 import os
@@ -13,7 +13,6 @@ import threading
 import time
 
 PATIENCE = 60  # seconds in which a run has to save itself
-TRIES, PAUSE = 18, 5  # how often, and after how many seconds, a held workdir is tried
 
 
 def main() -> None:
@@ -21,17 +20,10 @@ def main() -> None:
   take_cores(int(number), int(count))
   threading.Thread(target=_end_with_the_sweep, daemon=True).start()
   from bert_jax import train  # JAX counts the cores when it is imported
-  from bert_jax.workdir import lock
 
   # run.json records the command that trains this run alone.
   sys.argv = [train.__file__, *arguments]
-  for tried in range(1, TRIES + 1):
-    try:
-      return train.main(arguments)
-    except SystemExit as end:
-      if not isinstance(end.__context__, lock.Busy) or tried == TRIES:
-        raise
-    time.sleep(PAUSE)
+  train.main(arguments)
 
 
 def take_cores(number: int, count: int) -> None:

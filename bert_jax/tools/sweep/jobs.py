@@ -90,7 +90,9 @@ class Crew:
     self.root, self.count = root, count
     self.states = {run.folder: state_of(root, run) for run in runs}
     self.waiting = [run for run in runs if self.states[run.folder] != 'done']
-    self.processes, self.over, self.free = set(), threading.Event(), queue.SimpleQueue()
+    self.processes = set()
+    self.over = threading.Event()
+    self.free = queue.SimpleQueue()  # the numbers of the shares of cores that no run has
     for number in range(count):
       self.free.put(number)
     done = len(runs) - len(self.waiting)
@@ -102,18 +104,20 @@ class Crew:
     """Trains a run to its end, unless all is over; records and says how it ended."""
     if self.over.is_set():
       return
-    number, log_file = self.free.get(), self.root / LOGS / f'{run.folder}.txt'
+    number = self.free.get()
+    log_file = self.root / LOGS / f'{run.folder}.txt'
     if staged(log_file) != log_file:
       files.write_whole(staged(log_file), files.read_bytes(log_file) or b'')  # of earlier tries
     process = started(run, self.root, number, self.count)
     self.processes.add(process)
     if self.over.is_set():
       ask_to_end(process)
-    code, error = process.wait(), ''
+    code = process.wait()
     place(staged(log_file), log_file)
     self.processes.discard(process)
     self.free.put(number)
     ask_to_end(process)
+    error = ''
     if code < 0:  # perhaps for lack of memory
       error = f'its process was killed (status {code})'
     elif code:
@@ -151,7 +155,8 @@ def ask_to_end(process: subprocess.Popen) -> None:
 def run_all(runs: Sequence[PlannedRun], root: Path, processes: int) -> dict[str, str]:
   """Trains all unfinished runs below a folder, even if some fail: {folder: how it ended}."""
   files.make_folder(root / LOGS)
-  crew, threads = Crew(runs, root, processes), futures.ThreadPoolExecutor(processes)
+  crew = Crew(runs, root, processes)
+  threads = futures.ThreadPoolExecutor(processes)
   try:
     working = {threads.submit(crew.train, run) for run in crew.waiting}
     while working:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from bert_jax import config as config_lib
 from bert_jax import files
 from bert_jax.errors import InputError, about, log
 from bert_jax.files import Path
@@ -12,12 +11,13 @@ from bert_jax.tasks import TASKS
 from bert_jax.text import files as text_files
 from bert_jax.tokenizers import run_tokenizer
 from bert_jax.tools.sweep.arms import PlannedRun
-from bert_jax.workdir import contents, records, saved_steps
+from bert_jax.workdir import contents, records
 
 
 def check_sources(runs: Sequence[PlannedRun], only_printed: bool) -> None:
   """InputError if runs to start from (init_from) have not ended; a scheduler may wait for them."""
-  sources, missing = dict.fromkeys(run.config.init_from for run in runs), []
+  sources = dict.fromkeys(run.config.init_from for run in runs)
+  missing = []
   for name in sources:
     run = records.read(name)
     if (run.summary.state and not run.summary.has_ended) or not run.checkpoints:
@@ -44,30 +44,24 @@ def check_evaluations(runs: Sequence[PlannedRun]) -> None:
       return
 
 
-def check_files(runs: Sequence[PlannedRun], root: Path) -> None:
+def check_files(runs: Sequence[PlannedRun]) -> None:
   """InputError if the data, the vocabulary or the weights that a run needs are not there; else each
   would find that at its start."""
-  known: set[Any] = set()
   for run in runs:
-    config, task = run.config, TASKS[run.config.objective]
+    config = run.config
+    task = TASKS[config.objective]
     languages = task.card(config).languages
     for name in ('train', 'eval'):
       spec = config.data[name]
       if '{language}' in spec and not (languages or task.reads_corpus):
         continue  # only the family knows which
-      if (spec, languages) not in known:
-        known.add((spec, languages))
-        with about(f'{run.folder}: data.{name}'):
-          for _, part in text_files.parts(spec, languages):
-            if part and not text_files.is_named(part):
-              text_files.expand(part)
+      with about(f'{run.folder}: data.{name}'):
+        for _, part in text_files.parts(spec, languages):
+          if part and not text_files.is_named(part):
+            text_files.expand(part)
     with about(run.folder):
       run_tokenizer.check_path(config)
-      begins = not any(saved_steps.newest_first(root / run.folder / 'checkpoints'))
-      sources = config.init_from, config.resume_from, config.get('teacher'), begins
-      if sources not in known:
-        known.add(sources)
-        initialization.check_sources(config, begins)
+      initialization.check_sources(config, begins=True)
 
 
 def content_of(
@@ -82,28 +76,9 @@ def content_of(
   for name, run in sweep.runs.items() if sweep else ():
     if files.exists(root / name / contents.CONFIG):
       earlier[name] = run._asdict()
-  for run in runs:
-    if run.folder in earlier:
-      check_same(root / run.folder, run, earlier[run.folder])
   now = {run.folder: {'arm': run.arm, 'spec': run.spec, 'fields': run.fields} for run in runs}
   both = earlier | now
   first = runs[0].arm if runs else ''
   if baseline is None and sweep and sweep.baseline in {run['arm'] for run in both.values()}:
     first = sweep.baseline
   return {'config': config, 'baseline': first, 'runs': both}
-
-
-def check_same(folder: Path, run: PlannedRun, earlier: dict[str, Any]) -> None:
-  """InputError if the run of an earlier sweep has another config, but for its length."""
-  differing = []
-  if earlier['spec'] != run.spec:  # which is not loaded: it is code
-    differing = [f'{earlier["spec"]} -> {run.spec}']
-  elif earlier['fields'] != run.fields:
-    before = config_lib.load(run.spec, [str(field) for field in earlier['fields']])
-    changes = config_lib.changes(before, run.config)
-    differing = [x for x in changes if x.partition(':')[0] not in config_lib.LENGTH]
-  if differing:
-    raise InputError(
-      f'{folder} was trained with another config ({"; ".join(differing[:3])}); '
-      'give this sweep a --workdir of its own.'
-    )

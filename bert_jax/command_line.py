@@ -88,15 +88,13 @@ def aside(function: Callable[[Any], Any], values: Iterable[Any]) -> list[Any]:
 
 def progress(values: Sequence[Value], name: str, unit: str) -> Iterator[Value]:
   """Yields values and shows how far their work is: a bar on a terminal, which goes when it is done;
-  elsewhere, after each EVERY seconds, a line with the time that is left (hours:minutes:seconds)."""
-  began = shown = time.monotonic()
+  elsewhere a line after each EVERY seconds."""
+  shown = time.monotonic()
   bar = tqdm.tqdm(values, desc=name, unit=f' {unit}', disable=None, leave=False)
   for number, value in enumerate(bar):
-    now = time.monotonic()
-    if bar.disable and number and now - shown >= EVERY:
-      left = bar.format_interval((now - began) / number * (len(values) - number))
-      log.info('%s: %d of %d %s, about %s left', name, number, len(values), unit, left)
-      shown = now
+    if bar.disable and time.monotonic() - shown >= EVERY:
+      log.info('%s: %d of %d %s', name, number, len(values), unit)
+      shown = time.monotonic()
     yield value
 
 

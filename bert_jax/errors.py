@@ -87,9 +87,8 @@ QUOTED = 80  # the most characters of a value that a sentence quotes
 
 def quoted(value: object) -> str:
   """repr of a value for a sentence; if it is long, its beginning and its length."""
-  text = value if isinstance(value, str) else repr(value)
-  shown = repr(text[:QUOTED]) if text is value else text[:QUOTED]
-  return shown if len(text) <= QUOTED else f'{shown}.. ({len(text):,} characters)'
+  text = repr(value)
+  return text if len(text) <= QUOTED else f'{text[:QUOTED]}.. ({len(text):,} characters)'
 
 
 def listed(values: Iterable[object], most: int = 8) -> str:
@@ -116,5 +115,5 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 def first_line(error: object) -> str:
   """The first line of an exception's message, short enough for a sentence."""
-  text = error.args[0] if isinstance(error, KeyError) and error.args else error
-  return (str(text).strip().splitlines() or [type(error).__name__])[0].rstrip('.')[:200]
+  lines = str(error).strip().splitlines() or [type(error).__name__]
+  return lines[0].rstrip('.')[:200]

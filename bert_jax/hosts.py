@@ -33,7 +33,6 @@ from bert_jax.files import Path
 JOIN_SECONDS = 300  # how long processes wait for each other at the start
 LOST_SECONDS = 60  # a process that has been silent for so long counts as lost
 LEAVE_SECONDS = 5  # how long the first process waits for the messages of the others when it fails
-VISIBLE_SECONDS = 60  # how long a file that one process wrote may be invisible to others
 # How errors between processes begin.
 STATUS = re.compile('(UNKNOWN|INTERNAL|UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|CANCELLED): ')
 AGAIN = 'is gone or unreachable; start all again, and the run goes on from its newest checkpoint.'
@@ -41,7 +40,7 @@ ADDRESS, COUNT, INDEX = 'JAX_COORDINATOR_ADDRESS', 'JAX_NUM_PROCESSES', 'JAX_PRO
 
 
 class Alone(InputError):
-  """The other processes of the run did not join; a restart may help."""
+  """The other processes of the run did not join, or see other files; a restart may help."""
 
   code = 3
 
@@ -161,15 +160,11 @@ def from_first(value: Any) -> Any:
 
 
 def exists(path: Path) -> bool:
-  """Does a path exist? All processes must call this. InputError if only some of them see it."""
+  """Does a path exist? All processes must call this. Alone (a restart may help, since a network
+  file system may be a minute behind) if only some of them see it."""
   sees = from_all(path.exists())
-  if len({*sees}) > 1:  # a network file system may be a minute behind
-    end = time.monotonic() + VISIBLE_SECONDS
-    while not path.exists() and time.monotonic() < end:
-      time.sleep(1)
-    sees = from_all(path.exists())
-  if len({*sees}) > 1:
-    raise InputError(
+  if len(set(sees)) > 1:
+    raise Alone(
       f'process {sees.index(0)} does not see {path}, and process {sees.index(1)} does; use a '
       'folder that all processes see.'
     )
@@ -202,8 +197,6 @@ def together() -> Iterator[None]:
   JAX's shutdown would wait minutes for processes that may never come."""
   try:
     yield
-  except BrokenPipeError:
-    raise
   except (InputError, OSError, KeyboardInterrupt) as error:
     # An interruption with a message is one that all processes agreed on, at this step.
     agreed = isinstance(error, KeyboardInterrupt) and str(error)

@@ -33,10 +33,6 @@ class Run:
   workdir: Path
   metrics: Mapping[str, float]
 
-  def __repr__(self) -> str:  # one line: a notebook shows the value of a cell
-    metrics = ', '.join(f'{name} {value:.4g}' for name, value in self.metrics.items())
-    return f'Run({self.workdir}: {metrics})'
-
   @functools.cached_property
   def model(self) -> Model:
     """Its trained model, of the newest checkpoint."""

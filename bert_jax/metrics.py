@@ -40,8 +40,7 @@ class LossLevel(Level):
   """A baseline of a loss, where smaller values are better; its kind is one of LOSSES."""
 
 
-CROSS_ENTROPIES = 'unigram', 'uniform', 'entropy'  # kinds of baselines of losses; not of scores
-LOSSES = (*CROSS_ENTROPIES, 'mean')
+LOSSES = 'unigram', 'uniform', 'entropy', 'mean'  # kinds of baselines of losses; not of scores
 KINDS = 'majority', 'chance'  # of baselines that an evaluation counts itself, as NAME_KIND
 
 

@@ -11,12 +11,10 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 
-import jax
-
 from bert_jax.buckets import Bucket
 from bert_jax.errors import InputError
 from bert_jax.files import Path
-from bert_jax.metrics import CROSS_ENTROPIES, LOSSES, Level
+from bert_jax.metrics import LOSSES, Level
 from bert_jax.workdir import records
 from bert_jax.workdir.recorded import Point
 
@@ -36,11 +34,7 @@ def machine() -> str:
     reason = (out.stderr + out.stdout).strip().splitlines()[-1:]
     raise InputError(f'JAX finds no device here ({advice}): {"".join(reason)[:300]}')
   platform, count, kind = out.stdout.strip().splitlines()[-1].split(maxsplit=2)
-  cores = f'{os.cpu_count()} cores'
-  print(f'{cores}, no TPU and no GPU' if platform == 'cpu' else f'{count} x {kind}, {cores}')
-  if platform == 'cpu':  # here and in the runs of a sweep libtpu, if installed, would complain
-    os.environ['JAX_PLATFORMS'] = 'cpu'
-    jax.config.update('jax_platforms', 'cpu')
+  print(f'{count} x {kind}, {os.cpu_count()} cores')
   return platform
 
 
@@ -89,7 +83,7 @@ def drawn(workdir: Path) -> bytes:
     return b''
   from matplotlib.figure import Figure
 
-  figure = Figure(figsize=(5.2 * len(names) + 1.8, 3.2), layout='constrained')
+  figure = Figure(figsize=(6 * len(names), 3.2), layout='constrained')
   for axis, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names):
     title = name
     for kind, (color, marker, line) in LOOKS.items():
@@ -102,11 +96,8 @@ def drawn(workdir: Path) -> bytes:
     level = known.get(name)
     if level:
       axis.axhline(level.value, color='0.3', ls=':', lw=1, label=f'{level.kind}, {level.value:.3g}')
-    is_nats = level is not None and level.kind in CROSS_ENTROPIES
-    axis.set(xlabel='step', ylabel=f'{name} (cross-entropy, nats)' if is_nats else name)
-    axis.set_title(title, fontsize=10)
-    axis.spines[['top', 'right']].set_visible(False)
-    axis.legend(frameon=False, fontsize=8)
+    axis.set(xlabel='step', ylabel=name, title=title)
+    axis.legend(frameon=False)
   file = io.BytesIO()
   figure.savefig(file, format='png', dpi=90)
   return file.getvalue()

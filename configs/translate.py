@@ -1,7 +1,7 @@
 """Translation by an encoder-decoder Transformer (Vaswani et al. 2017), and other pairs of texts.
 
     python -m bert_jax.train --config configs/translate.py:runlocal --workdir W \
-        --config.data.train=$DATA --config.data.eval=$DATA
+        --config.data.train="$DATA/train.{language}.gz" --config.data.eval="$DATA/val.{language}.gz"
     echo 'A dog runs.' | python -m bert_jax.predict --model W --task translate
     python -m bert_jax.evaluate --workdir W \
         --config.data.eval="$DATA/test_2016_flickr.{language}.gz"
@@ -11,11 +11,11 @@ train.en.gz, train.de.gz, val.en.gz and so on:
 
     git clone https://github.com/multi30k/dataset multi30k
 
-Data may also be two files (en=FILE,de=FILE), a folder of them, a table or TFDS
+Data may also be two files (en=FILE,de=FILE), a table or TFDS
 (tfds:wmt16_translate/de-en); see bert_jax/tasks/translation/reading.py. Both languages share a
 vocabulary, which is trained on data.train unless tokenizer.path names one. Arguments:
 
-pair=en-de    the names of the source and the target: of columns, of files, or their endings;
+pair=en-de    the names of the source and the target: of columns, or what {language} stands for;
               pair=source-target for columns of these names
 size=base     the models of Vaswani et al., table 3: base or big; or small, of 4 + 4 layers of 128
               for some ten thousand pairs (Wu et al. 2021, https://arxiv.org/abs/2105.14462)

@@ -216,7 +216,7 @@ def test_a_table_that_cannot_be_read_names_its_field(tmp_path, content, fields, 
 def test_germeval_as_published(tmp_path):
   path = tmp_path / 'a.tsv'
   path.write_text('#\twiki [2009]\n1\tAda\tB-PER\tO\n2\tlacht\tO\tO\n\n#\tn-tv\n1\t#\tO\tB-X\n')
-  layout = conll.Layout('columns', 1, 2)
-  sentences = conll.read(str(path), 'train', Problems('train'), layout)
+  columns = {'tagging.token_column': 1, 'tagging.tag_column': 2}
+  sentences, _ = read(conll.read, 'tagging', path, **columns)
   assert [x.tokens for x in sentences] == [('Ada', 'lacht'), ('#',)]
   assert [x.tags for x in sentences] == [('B-PER', 'O'), ('O',)]

@@ -79,8 +79,6 @@ def parser() -> argparse.ArgumentParser:
     flag, about = f'--{name.replace("_", "-")}', f'{", ".join(tasks)}: {option.help}'
     if option.kind is bool:
       add(flag, action=argparse.BooleanOptionalAction, help=about)
-    elif option.kind is tuple:
-      add(flag, action='append', help=about)
     else:
       add(flag, type=option.kind, help=about)
   add('--dtype', default='', help="float32 or bfloat16; default: the model's, on a CPU float32")

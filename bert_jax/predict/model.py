@@ -2,7 +2,7 @@
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
@@ -107,9 +107,6 @@ class Model:
     temperature: float | None = None,
     top_k: int | None = None,
     top_p: float | None = None,
-    beams: int | None = None,
-    length_penalty: float | None = None,
-    stop: Sequence[str] | None = None,
     seed: int | None = None,
   ) -> Any:
     """For each prompt the text that goes on from it."""
@@ -120,27 +117,12 @@ class Model:
       temperature=temperature,
       top_k=top_k,
       top_p=top_p,
-      beams=beams,
-      length_penalty=length_penalty,
-      stop=stop,
       seed=seed,
     )
 
-  def translate(
-    self,
-    values: Any,
-    beams: int | None = None,
-    length_penalty: float | None = None,
-    max_tokens: int | None = None,
-  ) -> Any:
+  def translate(self, values: Any, beams: int | None = None) -> Any:
     """For each text its translation."""
-    return self.answer(
-      'translate',
-      values,
-      beams=beams,
-      length_penalty=length_penalty,
-      max_tokens=max_tokens,
-    )
+    return self.answer('translate', values, beams=beams)
 
   def classify(self, values: Any) -> Any:
     """For each text or pair {label: probability}, or a number."""
@@ -242,8 +224,7 @@ class Model:
         known = listed(prediction.options) or 'none'
         raise InputError(f'{task} has no option {name!r}; its options are: {known}.')
       prediction.options[name].check(name, value)
-      is_several = isinstance(value, Iterable) and not isinstance(value, str)
-      given[name] = tuple(value) if is_several else value
+      given[name] = value
     key = (task, *sorted(given.items()))
     if key not in self._asks:
       self._asks[key] = prediction.ask(self, **given)

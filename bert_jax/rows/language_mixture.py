@@ -48,16 +48,11 @@ class Mixture(Source):
     return out
 
 
-def shares(
-  sizes: Mapping[str, int], sampling: float, factors: Mapping[str, float] | None = None
-) -> dict[str, float]:
+def shares(sizes: Mapping[str, int], sampling: float) -> dict[str, float]:
   """{language: its share of the rows}: P(L)^S renormalised, where P(L) is its share of the tokens.
   sizes: {language: tokens}. sampling: S; 1 is the data as it is, 0.7 is M-BERT's, 0 shows all
-  languages alike. factors: {language: factor on its share before all are renormalised}."""
+  languages alike."""
   total = sum(sizes.values())
-  factors = factors or {}
-  smoothed = {}
-  for language, size in sizes.items():
-    smoothed[language] = (size / total) ** sampling * factors.get(language, 1.0)
+  smoothed = {language: (size / total) ** sampling for language, size in sizes.items()}
   whole = sum(smoothed.values())
   return {language: share / whole for language, share in smoothed.items()}

@@ -35,12 +35,11 @@ def around(first: int, last: int, length: int, room: int) -> list[tuple[int, int
 
 
 def owners(
-  begins: Sequence[int], ends: Sequence[int], at: np.ndarray, bonus: float = 0.0
+  windows: np.ndarray | Sequence[tuple[int, int]], at: np.ndarray, bonus: float = 0.0
 ) -> np.ndarray:
-  """The window, by number, that gives each position of `at` [n] most context on its shorter side
-  (run_squad.py's "maximum context"). bonus: added per token of a window's length."""
-  first = np.asarray(begins)[:, None]
-  end = np.asarray(ends)[:, None]
+  """The window (start, stop), by number, that gives each position of `at` [n] most context on its
+  shorter side (run_squad.py's "maximum context"). bonus: added per token of a window's length."""
+  first, end = np.hsplit(np.asarray(windows), 2)  # [W, 1]
   context = np.minimum(at - first, end - 1 - at)  # [W, n], below 0 outside of a window
   worth = context + bonus * (end - first)
   return np.argmax(np.where(context >= 0, worth, -1.0), axis=0)

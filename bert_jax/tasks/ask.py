@@ -224,7 +224,6 @@ class OfHead(Packed):
     return self.examples_of(self.config(), self.model.tokenizer, numbered(records), problems)
 
 
-LENGTH_PENALTY = Option(float, 'higher ones favour long texts', -100, 100)
 TOP_K = Option(int, 'how many to give; default: 5', 1)
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Option(NamedTuple):
   """An option of a Prediction: an argument of its Ask, and of the command line."""
 
-  kind: type  # int, float, str, bool, or tuple: texts, the option being repeated for each
+  kind: type  # int, float, str or bool
   help: str  # with the default
   low: float = -math.inf  # bounds of a number
   high: float = math.inf

@@ -330,13 +330,10 @@ def test_a_hybrid_reads_masks_too_and_writes_as_a_causal_model(masked, runs):
 @pytest.mark.parametrize(
   'option, value',
   [
-    ('beams', 0),
     ('temperature', '1'),
     ('top_k', 5),
     ('max_tokens', 2.5),
-    ('stop', ('zq',)),
     ('seed', 2**70),
-    ('length_penalty', 2.0),
   ],
 )
 def test_a_wrong_option_is_one_sentence(causal, option, value):

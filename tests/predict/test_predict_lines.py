@@ -89,7 +89,7 @@ def test_every_option_changes_an_export_or_is_refused(capsys, tmp_path):
     said = refused(capsys, 'no model', '--export', tmp_path / 'out', *given)
     assert f'--export answers no lines; leave out {action.option_strings[0]}.' in said
     tried.add(action.dest)
-  assert {'input', 'columns', 'text_encoding', 'output', 'top_k', 'normalize', 'stop'} <= tried
+  assert {'input', 'columns', 'text_encoding', 'output', 'top_k', 'normalize', 'seed'} <= tried
 
 
 @pytest.mark.parametrize('encoding', ['utf-8', 'utf-8-sig', 'utf-16', 'cp1252'])

@@ -74,5 +74,6 @@ def test_windows_cover_all_and_overlap():
 def test_a_window_without_a_position_never_owns_it():
   """However long it is: the bonus of its length counts among windows that hold the position."""
   begins, ends = [0, 3], [4, 300]
-  assert windows.owners(begins, ends, np.arange(6), bonus=2.0).tolist() == [0, 0, 0, 1, 1, 1]
-  assert windows.owners(begins, ends, np.arange(6)).tolist() == [0, 0, 0, 0, 1, 1]
+  both = list(zip(begins, ends))
+  assert windows.owners(both, np.arange(6), bonus=2.0).tolist() == [0, 0, 0, 1, 1, 1]
+  assert windows.owners(both, np.arange(6)).tolist() == [0, 0, 0, 0, 1, 1]

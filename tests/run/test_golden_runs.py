@@ -63,10 +63,11 @@ FINETUNE = {'data.examples_per_row': '4'}
 RUNS = {
   'nsp': 'pretrain.py data.train={texts}/corpus.txt loss.nsp_weight=0.5',
   'sop, spans, horizon': """pretrain.py data.train={texts}/corpus.txt corpus.rows=sop
-    masking.policy=span optimizer.horizon=2.0 eval_masking.policy=""",
+    masking.policy=span optimizer.horizon=2.0 eval_masking.policy=span""",
   'two languages, full, packed, whole words from step 5': """pretrain.py
     data.train=fw={texts}/corpus.txt,bw={texts}/backwards.txt corpus.sampling=0.5 corpus.rows=full
-    data.examples_per_row=4 loss.nsp_weight=0 masking.policy=token,whole_word@5 eval_masking.policy=
+    data.examples_per_row=4 loss.nsp_weight=0 masking.policy=token,whole_word@5
+    eval_masking.policy=whole_word
     optimizer.name=adamw optimizer.schedule=wsd optimizer.decay=4
     model.tie_word_embeddings=False""",
   'single, pre-LN': """pretrain.py data.train={texts}/corpus.txt corpus.rows=single

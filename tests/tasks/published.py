@@ -18,7 +18,7 @@ SMALL = """model.vocab_size=160 model.hidden_size=16 model.intermediate_size=24
 ROWS = {  # the size of the rows of each kind of task
   'choice': 'data.seq_length=128 data.examples_per_row=8 task.max_length=32',
   'qa': 'data.seq_length=48 task.max_length=24 qa.max_query_length=8 qa.doc_stride=6 '
-  'qa.max_answer_length=5 qa.n_best_size=4',
+  'qa.max_answer_length=5',
   'coreference': 'data.seq_length=64 data.examples_per_row=2 checkpoint.best_metric=',
 }
 

@@ -110,8 +110,9 @@ def test_tagged_words(tmp_path, sentences, kind, blank):
     writer.writerow(['sentence_id', 'words', 'labels'])
     writer.writerows([i, *word] for i, s in enumerate(sentences) for word in s)
   path.write_text(out.getvalue(), encoding='utf-8', newline='')
-  layout = conll.Layout('columns', token_column=0, tag_column=-1)
-  found = conll.read(str(path), 'train', Problems('train'), layout)
+  config = c.defaults('tagging')
+  config.data.train = str(path)
+  found = conll.read(config, 'train', Problems('train'))
   assert [list(zip(s.tokens, s.tags, strict=True)) for s in found] == sentences
 
 

@@ -351,7 +351,7 @@ def test_what_was_evaluated_otherwise_stands_apart(tmp_path):
   """By masks, rows and vocabulary; labelled examples by their file and by what a guess scores on
   them. Masks by the seed of a run are those of an arm."""
   lines = [(2, 'eval', {'mlm': 2.0})]
-  own = 'eval_masking.policy=', 'steps=2'
+  own = 'eval_masking.policy=span', 'steps=2'
   workdir(tmp_path / 'a', lines, 'steps=2')
   workdir(tmp_path / 'b', lines, beta(8), 'steps=2')
   assert len(report.read(tmp_path).panels) == 1

@@ -27,11 +27,6 @@ class Coreference(OfHead):
     self.fields = ('text', 'pronoun', *'ab'[: model.objective.candidates])
     self.others = tuple(f'{name}-offset' for name in self.fields[1:])
 
-  def parsed(self, value: Any) -> Example:
-    if isinstance(value, dict):  # GAP writes the fields in capitals
-      value = {str(name).lower(): x for name, x in value.items()}
-    return super().parsed(value)
-
   def record(self, fields: Mapping[str, Any]) -> Example:
     text, *spans = texts_in(fields, self.fields)
     places = (_place(fields, text, name, span) for name, span in zip(self.fields[1:], spans))

@@ -7,8 +7,9 @@
            count words
   cluewsc  CLUEWSC2020 (JSONL), the same with indices that count characters
 
-A name that is not at its offset is taken at the nearest place. If the text does not have it, the
-example cannot be used or, for WSC with indices in words, the words at the index are taken.
+A name that is not at its offset is taken at the nearest place, in any case of letters. If the text
+does not have it, the example cannot be used or, for WSC with indices in words, the words at the
+index are taken.
 """
 
 import re
@@ -18,7 +19,6 @@ from typing import NamedTuple
 from ml_collections import ConfigDict
 
 from bert_jax.errors import quoted
-from bert_jax.tasks.coreference.gap_scores import GENDERS
 from bert_jax.tasks.faulty_records import Problems, Unusable, is_empty, reads, says_no_label
 from bert_jax.text.tables import with_nulls
 from bert_jax.text.values import json_value, whole_number
@@ -27,6 +27,7 @@ MARKS = ['A-coref', 'B-coref']  # the columns of GAP's answer
 TRUTHS = {'true': 0, '1': 0, 'false': 1, '0': 1}
 SPANS = ('Pronoun', 'A', 'B')  # the columns of GAP's spans
 OFFSETS = 'unreadable offsets'  # a kind of fault
+NEAREST = 'offsets that are off (the nearest place taken)'
 HINT = f'GAP has the columns ID, Text and, of {", ".join(SPANS)}, their text and NAME-offset'
 SCHEMA = 'no text, target (span1_text, span1_index, span2_text, span2_index), label'
 
@@ -56,15 +57,16 @@ def _gap(rows, split, problems):
     with problems.of_record(where):
       names = ['ID', 'Text', *SPANS, *(f'{name}-offset' for name in SPANS), *marks]
       cells = dict(zip(names, problems.columns(row, names, where, HINT)))
-      spans = tuple(_gap_span(cells, name, where, problems) for name in SPANS)
+      spans = []
+      for name in SPANS:
+        offset = _offset(cells[f'{name}-offset'], f'{name}-offset')
+        spans.append(_at_character(cells['Text'], cells[name], offset, where, problems))
       gold = None
       if has_answer:
         gold = _gap_answer([cells[name].strip().lower() for name in MARKS])
       elif problems.lacks('an answer', where, split):
         continue
-      if cells['Pronoun'].lower() not in GENDERS:
-        problems.note('pronouns of unknown gender (in the overall F1 only)', where)
-      yield Example(where, cells['ID'] or where, cells['Text'], spans, gold)
+      yield Example(where, cells['ID'] or where, cells['Text'], tuple(spans), gold)
 
 
 def _gap_answer(truths):
@@ -76,11 +78,6 @@ def _gap_answer(truths):
       'examples without one answer',
     )
   return [*truths, 'true'].index('true')
-
-
-def _gap_span(cells, name, where, problems):
-  offset = _offset(cells[f'{name}-offset'], f'{name}-offset')
-  return _at_character(cells['Text'], cells[name], offset, where, problems)
 
 
 def _offset(cell, name):
@@ -120,7 +117,7 @@ def _at_character(text, name, offset, where, problems):
   span = _nearest(text, name, offset)
   if span is None:
     raise Unusable(f'{quoted(name)} is nowhere in its text', 'names that are not in their text')
-  problems.note('offsets that are off (the nearest place taken)', where)
+  problems.note(NEAREST, where)
   return span
 
 
@@ -130,23 +127,21 @@ def _at_word(text, name, index, where, problems):
   if index >= len(words):
     raise Unusable(f'index {index} of {quoted(name)} is past the {len(words)} words', OFFSETS)
   word = words[index]
-  match = re.compile(re.escape(name), re.IGNORECASE).search(text, word.start())
-  if name and match and match.start() < word.end():
-    return match.span()
   span = _nearest(text, name, word.start())
-  if span is not None:
-    problems.note('offsets that are off (the nearest place taken)', where)
-    return span
-  problems.note('spans that are not in their text (the words at their index taken)', where)
-  last = words[index : index + max(1, len(name.split()))][-1]
-  return word.start(), last.end()
+  if span is None:
+    problems.note('spans that are not in their text (the words at their index taken)', where)
+    last = words[index : index + max(1, len(name.split()))][-1]
+    return word.start(), last.end()
+  if not word.start() <= span[0] < word.end():
+    problems.note(NEAREST, where)
+  return span
 
 
 def _nearest(text, name, offset):
   """Finds the occurrence nearest to an offset: (from, to), or None. Whole words go before parts."""
   plain = re.escape(name)
-  for pattern in (rf'\b{plain}\b', plain, f'(?i:{plain})'):
-    spans = [match.span() for match in re.finditer(pattern, text) if name]
+  for pattern in (rf'\b{plain}\b', plain):
+    spans = [match.span() for match in re.finditer(pattern, text, re.IGNORECASE) if name]
     if spans:
       return min(spans, key=lambda span: abs(span[0] - offset))
   return None

@@ -44,7 +44,7 @@ class Pronouns(Scored):
     self.examples, self.tokens, texts, spans = [], [], [], []
     encodings = tokenizer.encode_batch([example.text for example in examples])
     for example, encoding in zip(examples, encodings):
-      pieces = _pieces(example, encoding.offsets, problems)
+      pieces = _pieces(example, encoding.offsets)
       kept = near(len(encoding.ids), pieces, limit - 2)
       if kept is None:
         fault = f'its names alone take more than {limit - 2} tokens; raise task.max_length'
@@ -119,13 +119,11 @@ def near(length: int, spans: np.ndarray, room: int) -> np.ndarray | None:
   return np.sort(np.argsort(distance + length * outside, kind='stable')[:room])
 
 
-def _pieces(example, offsets, problems):
+def _pieces(example, offsets):
   """The first and last token that share a character with each span, [S, 2]."""
   out = []
   for span in example.spans:
     first, last = tokens_between(offsets, *span)
-    if first > last:
-      problems.note('names without a token (the next one taken)', example.where)
-      first = last = min(first, len(offsets) - 1)
-    out.append((first, last))
+    first = min(first, len(offsets) - 1)  # a name without a token takes the next one
+    out.append((first, max(first, last)))
   return np.array(out)

@@ -6,8 +6,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from bert_jax.errors import quoted
-from bert_jax.field import Field, affecting, pairs_with_positive_numbers
+from bert_jax.field import Field, affecting
 from bert_jax.objectives.masking import POLICIES
 from bert_jax.rows.plans import KINDS
 from bert_jax.rows.sentence_pairs import PAIRS
@@ -34,7 +33,6 @@ CORPUS = affecting({'rows'}, {
     allowed='[1, inf)'),
   'corpus.languages': Field((), 'to use, in order; empty: all that data.train has', allowed=str),
   'corpus.sampling': Field(1.0, 'S: a language is seen in proportion to P(L)^S', allowed='[0, 1]'),
-  'corpus.weights': Field((), '((language, factor), ...) on top of that'),
   'corpus.segmenter': Field('', 'marks whole words of Chinese', allowed=('', 'jieba')),
   'corpus.phrases': Field('', 'lexicon, one a line: units of masking.policy=phrase'),
   'corpus.entities': Field('', 'lexicon, one a line: units of masking.policy=entity'),
@@ -60,7 +58,7 @@ MASKING = {
 }  # fmt: skip
 EVAL_MASKING = affecting({'judging'}, {
   'eval_masking.policy': Field('token',
-    'masking.policy in evaluations; empty: as masking.* says', allowed=('', *POLICIES)),
+    'masking.policy in evaluations', allowed=tuple(POLICIES)),
   'eval_masking.masked_lm_prob': Field(0.15, 'share of tokens to predict', allowed='(0, 1)'),
   'eval_masking.mask_share': Field(0.8, 'of these, replaced by [MASK]', allowed='[0, 1]'),
   'eval_masking.random_share': Field(0.1, 'of these, replaced by a random piece; the rest stay',
@@ -95,12 +93,6 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
     'set loss.nsp_weight=0 or corpus.rows=nsp.',
   )
   yield from length_rules(config)
-  window, sees_all = model.attention_window, model.global_attention_every or model.global_tokens
-  yield (
-    pairs == 0 or sees_all or not 0 < window < 2 * (row - 1),
-    f'[CLS] sees {window // 2} tokens of a pair of up to {row} (model.attention_window); '
-    'set model.global_tokens, or loss.nsp_weight=0.',
-  )
   yield (
     not spans or values_of(config.masking.policy) == ('span',),
     f'loss.sbo_weight is {spans} but masking.policy={config.masking.policy} masks no spans; '
@@ -115,11 +107,6 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
     not decoder or row <= positions,
     f'model.mask_decoder reads {positions} positions (max_position_embeddings), and '
     f'data.seq_length is {row}; change one of them.',
-  )
-  yield (
-    pairs_with_positive_numbers(config.corpus.weights),
-    f'corpus.weights is {quoted(config.corpus.weights)}; write ((language, factor), ...) '
-    'with factors above 0; corpus.languages leaves languages out.',
   )
 
 
@@ -142,24 +129,19 @@ def rules_of_words_alone(config: ConfigDict) -> Iterator[tuple[bool, str]]:
 def length_rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   """The rules for rows whose length changes by step (corpus.lengths)."""
   lengths, longest = task.lengths(config), config.data.seq_length
+  if not lengths:
+    return
   yield (
-    max(lengths, default=0) <= longest,
+    max(lengths) <= longest,
     f'corpus.lengths is longer than a row; use at most {longest}, or raise data.seq_length.',
   )
-  yield (
-    not (lengths and config.loss.nsp_weight),
-    'corpus.lengths cuts rows, which would part the sentences of a pair; set loss.nsp_weight=0 and '
-    'corpus.rows=full.',
-  )
-  yield (
-    not lengths or config.model.mixer != 'fourier',
-    'corpus.lengths cuts rows, and a Fourier transform mixes all that is in a row; choose another '
-    'model.mixer.',
-  )
-  yield (
-    not (lengths and config.model.memory_length),
-    'corpus.lengths cuts rows, and a memory goes on from row to row; set model.memory_length=0.',
-  )
+  whole_rows = [
+    (config.loss.nsp_weight, 'pairs of sentences', 'loss.nsp_weight=0 and corpus.rows=full'),
+    (config.model.mixer == 'fourier', 'a Fourier transform', 'another model.mixer'),
+    (config.model.memory_length, 'a memory of the last row', 'model.memory_length=0'),
+  ]
+  for is_there, what, advice in whole_rows:
+    yield not is_there, f'corpus.lengths cuts rows, and {what} needs them whole; set {advice}.'
 
 
 def from_released(config: ConfigDict, released: Released) -> None:

@@ -95,14 +95,11 @@ class Masks(Examples):
       if not len(at):
         continue
       self.read.append(ids)
-      if len(ids) > room:
-        problems.counts[f'texts in windows (longer than {model.limit} tokens)'] += 1
       first, last = at[0], at[-1] + 1
       if last - first > room:  # no window holds all masks: use the windows of the whole text
         first, last = 0, len(ids)
       bounds = windows.around(first, last, len(ids), room)
-      starts, stops = zip(*bounds)
-      for place, k in zip(at, windows.owners(starts, stops, at)):
+      for place, k in zip(at, windows.owners(bounds, at)):
         start, stop = bounds[k]
         texts.append((ids[start:stop],))
         places.append(1 + place - start)
@@ -156,7 +153,7 @@ class TokenScores(Examples):
     number = sum(len(ids) > model.limit - 2 for ids in texts)
     if number:
       problems.counts[f'texts cut (longer than {model.limit} tokens)'] += number
-    sizes, options = [len(ids) for ids in cut], {}
+    sizes, targets, places = [len(ids) for ids in cut], {}, {}
     if self.causal:
       self.read, self.text_of = list(texts), np.flatnonzero(sizes)
       examples = [(cut[i],) for i in self.text_of]
@@ -166,9 +163,16 @@ class TokenScores(Examples):
         masked = np.where(np.eye(len(ids), dtype=bool), model.tokenizer.mask_id, ids)
         examples += [(row,) for row in masked]
       at = np.concatenate([np.arange(1, n + 1, dtype=np.int32) for n in (*sizes, 0)])
-      options['per_example'] = {'targets': np.concatenate([*cut, np.zeros(0, np.int32)])}
-      options['positions'] = {'masked_positions': at[:, None]}
-    super().__init__(model.tokenizer, examples, seq_length=model.limit, slots=64, **options)
+      targets['targets'] = np.concatenate([*cut, np.zeros(0, np.int32)])
+      places['masked_positions'] = at[:, None]
+    super().__init__(
+      model.tokenizer,
+      examples,
+      seq_length=model.limit,
+      slots=64,
+      per_example=targets,
+      positions=places,
+    )
 
   def logs(self, outputs: Outputs) -> Iterator[tuple[int, np.ndarray]]:
     """Yields (number of a text, the log probabilities of its tokens)."""

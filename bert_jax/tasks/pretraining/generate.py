@@ -1,16 +1,15 @@
 """Continues a prompt, {"text"}, with text that the model writes.
 
-A causal model writes from left to right: the likeliest token each time (temperature 0), one drawn
-at random, or by beam search. It ends at [SEP], the end of a document, and at the `stop` pieces. A
-masked model fills max_tokens masks after the prompt, one at a time from the left. The same prompt
-and seed give the same text, however prompts are batched; if it is repeated in one call, it is
-continued with other draws.
+A causal model writes from left to right: the likeliest token each time (temperature 0), or one
+drawn at random. It ends at [SEP], the end of a document. A masked model fills max_tokens masks
+after the prompt, one at a time from the left. The same prompt and seed give the same text, however
+prompts are batched; if it is repeated in one call, it is continued with other draws.
 """
 
 import functools
 import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -18,21 +17,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax import models
-from bert_jax.errors import InputError, quoted
+from bert_jax.errors import InputError
 from bert_jax.models import encoder
 from bert_jax.models.decoding import sampling
-from bert_jax.models.decoding.beam_search import beam_search
-from bert_jax.tasks.ask import LENGTH_PENALTY, Ask
+from bert_jax.tasks.ask import Ask
 from bert_jax.tasks.record import Option, Prediction
 
-ROWS = 16  # sequences that are made together, all beams counted
+ROWS = 16  # sequences that are made together
 STEP = 64  # caches are multiples of so many tokens long, so that few programs are compiled
 NEVER = '[PAD]', '[CLS]', '[MASK]'  # no text has them
 
 
 class Generate(Ask):
-  """Continues prompts by up to max_tokens. temperature, top_k, top_p: see sampling.Choice; beams,
-  length_penalty: see beam_search.py; None: as its release says, else 1. stop: pieces."""
+  """Continues prompts by up to max_tokens. temperature, top_k, top_p: see sampling.Choice."""
 
   def __init__(
     self,
@@ -41,29 +38,15 @@ class Generate(Ask):
     temperature: float = 0.0,
     top_k: int = 0,
     top_p: float = 1.0,
-    beams: int | None = None,
-    length_penalty: float | None = None,
-    stop: Sequence[str] = (),
     seed: int = 0,
   ):
     super().__init__(model)
     pieces = model.tokenizer.vocab_size
     self.config = model.objective.model.with_vocab_size(pieces)
     self.is_causal = model.config.model.causal or getattr(model.objective, 'writes', False)
-    released = _released(model.config) if self.is_causal else {}
-    if beams is None:
-      beams = 1 if temperature else released.get('beams', 1)
-    if length_penalty is None:
-      length_penalty = released.get('length_penalty', 1) if beams > 1 else 1
-    if length_penalty != 1 and beams == 1:
-      raise InputError(f'length_penalty is {length_penalty}, which only a beam search reads.')
-    if beams > 1 and temperature:
-      raise InputError(f'beams is {beams}, which draws nothing; no temperature.')
     if not temperature and (top_k or top_p != 1):
       raise InputError('top_k and top_p cut what is drawn; set temperature above 0.')
-    if not self.is_causal and (beams > 1 or stop):
-      raise InputError('a masked model fills all its masks; leave out beams and stop.')
-    ends, stop_ids, never_ids = self._special_ids(released, stop)
+    stop_ids, never_ids = self._special_ids()
     self.choice = sampling.Choice(
       float(temperature),
       min(top_k, pieces),
@@ -71,32 +54,19 @@ class Generate(Ask):
       stop_ids=stop_ids if self.is_causal else (),
       never_ids=never_ids,
     )
-    self.max_tokens, self.beams, self.seed = max_tokens, beams, seed
-    self.search = {
-      'length_penalty': float(length_penalty),
-      'early_stopping': released.get('early_stopping', False),
-    }
-    # An end that is a plain piece stays in the text, as in transformers'.
-    read_again = model.tokenizer.ids_batch([model.tokenizer.decode([i]) for i in ends])
-    self.plain_ends = {i for i, ids in zip(ends, read_again) if i in ids}
+    self.max_tokens, self.seed = max_tokens, seed
     self._continues = functools.cache(self._from_left_to_right)
 
-  def _special_ids(self, released, stop):
-    """(the ids that end a text, these and those of `stop`, the ids that no text has)."""
-    reserved = self.model.tokenizer.reserved
-    if 'ends' in released:
-      ends, never = [i for i in released['ends'] if 0 <= i < self.config.vocab_size], ()
-    else:  # a GPT's vocabulary has no [SEP]
-      ends, never = [reserved[x] for x in ('[SEP]',) if x in reserved], NEVER
-    stop_ids = (*ends, *map(self._piece, stop))
-    return ends, stop_ids, tuple({reserved[x] for x in never if x in reserved} - {*stop_ids})
-
-  def _piece(self, text):
-    """The id of a stop piece."""
-    ids = self.model.tokenizer.ids_batch([text])[0]
-    if len(ids) != 1 or ids[0] == self.model.tokenizer.reserved.get('[UNK]'):
-      raise InputError(f'stop is {quoted(text)}, no piece of the vocabulary; name one piece.')
-    return int(ids[0])
+  def _special_ids(self):
+    """(the ids that end a text, the ids that no text has)."""
+    if self.is_causal and 'language_model' in self.model.config:
+      released = dict(self.model.config.language_model.writing)
+      if 'ends' in released:
+        return tuple(i for i in released['ends'] if 0 <= i < self.config.vocab_size), ()
+    reserved = self.model.tokenizer.reserved  # a GPT's has no [SEP]
+    stop_ids = (reserved['[SEP]'],) if '[SEP]' in reserved else ()
+    never_ids = {reserved[name] for name in NEVER if name in reserved}
+    return stop_ids, tuple(never_ids - {*stop_ids})
 
   def replies(self, records: Sequence[str]) -> list[tuple[dict | None, str]]:
     tokenizer, limit = self.model.tokenizer, self.model.limit
@@ -117,27 +87,23 @@ class Generate(Ask):
         group = groups.setdefault(_rounded(len(prompt), limit), [])
         group.append((i, prompt, (number, repeated[number])))
         repeated[number] += 1
-    cut, size = 0, max(1, ROWS // self.beams)
     for length, group in groups.items():
-      for first in range(0, len(group), size):
-        part = group[first : first + size]
+      for first in range(0, len(group), ROWS):
+        part = group[first : first + ROWS]
         ids_BN, scores_B = self._written(length, part)
         for (i, prompt, _), new, score in zip(part, ids_BN, scores_B):
           new = new[new != sampling.NONE]
           ended = bool(np.isin(new[-1:], self.choice.stop_ids).any())
-          if len(new) < self.max_tokens and not ended:
-            cut += 1
           replies[i] = self._answer(records[i], prompt, new, score, ended), ''
-    full = f'texts that end where the model has no more places ({limit})'
-    self.model.note({full: cut} if cut else {}, read)
+    self.model.note({}, read)
     return [replies[i] for i in range(len(records))]
 
   def _answer(self, text, prompt, new, score, ended):
-    written = new[:-1] if ended and new[-1] not in self.plain_ends else new
+    written = new[:-1] if ended else new
     return {
       'text': text,
       'generated': self._decoded(prompt, written),
-      'score' if self.beams > 1 else 'log_probability': float(score),
+      'log_probability': float(score),
       'tokens': len(new),
       'ended': ended,
     }
@@ -169,22 +135,14 @@ class Generate(Ask):
     def continues(params, ids_BP, lengths_B, numbers_B2):
       prefill, step = encoder.one_token_steps(self.config, params)
       logits_BV, cache = prefill(ids_BP, lengths_B, length)
-      if self.beams > 1:
-        return beam_search(
-          step,
-          cache,
-          logits_BV,
-          lengths_B,
-          choice,
-          beams=self.beams,
-          max_tokens=N,
-          length=length,
-          length_penalty=self.search['length_penalty'],
-          early_stopping=self.search['early_stopping'],
-        )
-      keys_B = self._keys(numbers_B2)
       state = sampling.begin(
-        cache, logits_BV, lengths_B, keys_B, choice, max_tokens=N, length=length
+        cache,
+        logits_BV,
+        lengths_B,
+        self._keys(numbers_B2),
+        choice,
+        max_tokens=N,
+        length=length,
       )
       state = sampling.advance(step, state, choice, upto=N, length=length)
       return state.ids, state.scores
@@ -236,16 +194,6 @@ class Generate(Ask):
     return jax.vmap(lambda numbers: fold(fold(key, numbers[0]), numbers[1]))(numbers_B2)
 
 
-def _released(config) -> Mapping[str, Any]:
-  """How a released model writes if it is not asked otherwise, see Description.writing."""
-  if 'language_model' not in config:
-    return {}
-  writing = dict(config.language_model.writing)
-  for name in OPTIONS.keys() & writing.keys():
-    OPTIONS[name].check(name, writing[name])
-  return writing
-
-
 def _rounded(tokens, limit):
   """A length of caches that has room for so many tokens, the limit at most."""
   return min(limit, -(-tokens // STEP) * STEP)
@@ -257,9 +205,6 @@ OPTIONS = {
   'temperature': Option(float, '0 takes the likeliest token (default), 1 draws', 0),
   'top_k': Option(int, 'draw from so many pieces; default: 0, all', 0),
   'top_p': Option(float, 'draw from the likeliest pieces of such a share', 0.001, 1),
-  'beams': Option(int, 'beam search with so many; default: as released, else 1, none', 1),
-  'length_penalty': LENGTH_PENALTY,
-  'stop': Option(tuple, 'a piece that ends the answer; may be repeated'),
   'seed': Option(int, 'of what is drawn; default: 0', 0, 2**31 - 1),
 }
 GENERATE = Prediction(Generate, ('mlm',), LACKS, options=OPTIONS)

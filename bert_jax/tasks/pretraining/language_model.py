@@ -35,8 +35,8 @@ FIELDS = {
     allowed=language_model.KINDS, by_step=True),
   'language_model.causal_share': Field(0.5, 'share of the rows of a hybrid', allowed='[0, 1]'),
   'language_model.writing': Field((),
-    'how it writes if it is not asked otherwise, as its release says: ((option of the task '
-    'generate, early_stopping, or ends: ids; value), ...)'),
+    'how it writes, as its release says: ((ends, ids of the pieces that end a text), ...); what '
+    'else is here goes into the generation_config.json of an export'),
   'language_model.eval_memory': Field(0,
     'model.memory_length in evaluations, which may be longer; 0: as in training',
     allowed='[0, inf)', affects={'judging'}),
@@ -50,10 +50,15 @@ def stages(config: ConfigDict) -> tuple[str, ...]:
 
 
 def objective(config: ConfigDict, tokenizer: Tokenizer) -> language_model.LanguageModel:
-  block = config.language_model
-  more = {'causal_share': block.causal_share, 'eval_memory': block.eval_memory}
-  more |= {'stages': stages(config), 'masks': {*stages(config)} != {'causal'}}
-  return task.objective(config, tokenizer, language_model.LanguageModel, **more)
+  return task.objective(
+    config,
+    tokenizer,
+    language_model.LanguageModel,
+    masks={*stages(config)} != {'causal'},
+    stages=stages(config),
+    causal_share=config.language_model.causal_share,
+    eval_memory=config.language_model.eval_memory,
+  )
 
 
 def main_metric(config: ConfigDict) -> str:
@@ -106,38 +111,26 @@ def without_effect(config: ConfigDict) -> tuple[str, ...]:
 def memory_rules(config: ConfigDict, kinds: Sequence[str]) -> Iterator[tuple[bool, str]]:
   """The rules for a model with a memory of earlier rows."""
   model, longer = config.model, config.language_model.eval_memory
-  if not (model.memory_length or longer):
+  yield (
+    model.memory_length or not longer,
+    f'language_model.eval_memory={longer} is for a model with a memory; set model.memory_length.',
+  )
+  if not model.memory_length:
     return
-  yield (
-    model.memory_length > 0,
-    f'language_model.eval_memory={longer} is for a model with a memory; set model.memory_length, '
-    'or it to 0.',
-  )
   memory = f'model.memory_length={model.memory_length} gives each row a memory of the one before it'
-  yield (
-    set(kinds) == {'causal'},
-    f'{memory}, which a causal model reads; set language_model.kind=causal.',
-  )
-  rows, packed = config.corpus.rows, config.data.examples_per_row
-  yield (
-    rows == 'lm',
-    f'{memory}, and rows of corpus.rows={rows} do not follow each other; set it to lm.',
-  )
-  yield (
-    packed == 1,
-    f'{memory}, and data.examples_per_row={packed} packs several texts into one; set it to 1.',
-  )
-  parts, positions = config.optimizer.accumulation, model.position_embeddings
-  yield (
-    parts == 1,
-    f'{memory}, and optimizer.accumulation={parts} splits the rows that it belongs to; '
-    'set it to 1.',
-  )
+  follows = [
+    (set(kinds) == {'causal'}, 'language_model.kind=causal'),
+    (config.corpus.rows == 'lm', 'corpus.rows=lm'),
+    (config.data.examples_per_row == 1, 'data.examples_per_row=1'),
+    (config.optimizer.accumulation == 1, 'optimizer.accumulation=1'),
+  ]
+  for holds, needed in follows:
+    yield holds, f'{memory}, so rows have to follow each other whole; set {needed}.'
   relative = [name for name, scheme in POSITIONS.items() if scheme.embed is None]
   yield (
-    positions in relative,
-    f'{memory}, and model.position_embeddings={positions} counts from the beginning of a row; '
-    f'use one of {", ".join(relative)}.',
+    model.position_embeddings in relative,
+    f'{memory}, and model.position_embeddings={model.position_embeddings} counts from the '
+    f'beginning of a row; use one of {", ".join(relative)}.',
   )
 
 

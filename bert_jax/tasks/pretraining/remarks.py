@@ -51,23 +51,19 @@ def sample(documents: Iterable[tuple[str, list[str]]]) -> list[list[str]]:
 
 
 def about_lines(documents: list[list[str]], form: str) -> list[str]:
-  """Warns of lines that are read as sentences, and are none."""
+  """Warns of lines that are read as sentences, and are none. form: corpus.format."""
   if form not in ('auto', 'sentences'):
     return []
-  per_line, wrapped = lines(documents)
-  of_wrapped = about('wrapped', wrapped, 'corpus.format=paragraphs makes sentences of them')
-  return of_wrapped or about('per_line', per_line, 'corpus.format=lines makes sentences of them')
-
-
-def lines(documents: list[list[str]]) -> tuple[float, float]:
-  """Counts sentences in lines: (mean of a line, share of lines that go on in the next line)."""
-  sentences, pairs, goes_on = 0, 0, 0
+  lines, sentences, pairs, goes_on = 0, 0, 0, 0
   for document in documents:
+    lines += len(document)
     sentences += sum(len(split_sentences(line)) for line in document)
     for line, following in itertools.pairwise(document):
       pairs += 1
       goes_on += following[0].islower() and not _ENDS.search(line)
-  return sentences / max(1, sum(map(len, documents))), goes_on / max(1, pairs)
+  wrapped, per_line = goes_on / max(1, pairs), sentences / max(1, lines)
+  of_wrapped = about('wrapped', wrapped, 'corpus.format=paragraphs makes sentences of them')
+  return of_wrapped or about('per_line', per_line, 'corpus.format=lines makes sentences of them')
 
 
 def records(corpus: Corpus) -> Iterator[np.ndarray]:

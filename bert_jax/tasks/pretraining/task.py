@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import tokenizers
 from bert_jax.corpus import loading, tokenized
-from bert_jax.errors import InputError, log, quoted
+from bert_jax.errors import InputError, log
 from bert_jax.files import Path
 from bert_jax.objectives.mlm_nsp import MlmNsp
 from bert_jax.rows.corpus_rows import Rows
@@ -67,13 +67,11 @@ def resolve(config: ConfigDict) -> ConfigDict:
     raise InputError('data.train mixes prepared corpora and text; prepare all of them.')
   if len(set(vocabularies)) > 1:
     raise InputError('data.train was prepared with several vocabularies; prepare it with one.')
-  marked = list(metas)
+  _check_marks(config, metas)
   if vocabularies:
-    # Where data.train is prepared, data.eval may be text that no lexicon has marked.
+    # Of data.eval only what is prepared, too: it may be text that no lexicon has marked.
     evals = loading.metas(config.data.eval, config.corpus.languages)
-    marked += [(name, meta) for name, meta in evals if meta]
-  _check_marks(config, marked)
-  if vocabularies:
+    _check_marks(config, [(name, meta) for name, meta in evals if meta])
     _take_vocabulary(config, files.parts(config.data.train, config.corpus.languages)[0][1])
   _take_languages(config, metas)
   return config
@@ -103,22 +101,18 @@ def _take_languages(config, metas):
   for name, meta in metas:
     languages = meta['languages'] if meta else ('',)
     names += [loading.joined(name, language) for language in languages]
-  for name, number in Counter(names).items():
-    if number > 1:
-      raise InputError(
-        f'data.train names {quoted(name)} twice; '
-        'give each corpus its own name, or prepare them together.'
-      )
-  known = ', '.join(map(repr, names))
+  if len(set(names)) < len(names):
+    raise InputError(
+      f'data.train names a language twice, among {", ".join(names)}; '
+      'give each corpus its own name, or prepare them together.'
+    )
   for name in config.corpus.languages:
     if name not in names:
+      known = ', '.join(map(repr, names))
       raise InputError(
         f'corpus.languages has {name!r}, which is not in data.train: {known}; '
         'change corpus.languages.'
       )
-  for name, _ in config.corpus.weights:
-    if name not in names:
-      raise InputError(f'corpus.weights has {name!r}, which is not among {known}.')
   if not config.corpus.languages and any(names):
     config.corpus.languages = tuple(names)
 
@@ -159,14 +153,12 @@ def _sentences(config, spec):
 
 def judged_under(config: ConfigDict) -> dict[str, Any]:
   """The seed and the masking of an evaluation, on which its numbers depend, {name: value}."""
-  masking, most = config.eval_masking, 0
-  if not masking.policy:  # as in training
-    masking, most = config.masking, config.masking.max_predictions_per_seq
+  masking = config.eval_masking
   return {
     'eval.seed': config.eval.seed,
-    'eval_masking.policy': values_of(masking.policy)[-1],
+    'eval_masking.policy': masking.policy,
     **{f'eval_masking.{name}': masking[name] for name in SHARES},
-    'predictions per row': most or most_predictions(masking.masked_lm_prob, config.data.seq_length),
+    'predictions per row': most_predictions(masking.masked_lm_prob, config.data.seq_length),
   }
 
 
@@ -175,7 +167,7 @@ def objective(
 ) -> Any:
   """The objective of a config, a `kind` of MlmNsp with these further `fields`. masks: it needs
   [MASK]."""
-  masking, under = config.masking, judged_under(config)
+  masking, length = config.masking, config.data.seq_length
   corruption = {
     **{name: masking[name] for name in SHARES},
     'policies': values_of(masking.policy),
@@ -184,12 +176,12 @@ def objective(
     # Rows need a [CLS]; vectors, which T5's encoder makes, need neither.
     'mask_id': tokenizer.mask_id if masks and tokenizer.ends[0] else None,
     'max_predictions': masking.max_predictions_per_seq
-    or most_predictions(masking.masked_lm_prob, config.data.seq_length),
+    or most_predictions(masking.masked_lm_prob, length),
   }
   in_evaluations = {
-    **{name: under[f'eval_masking.{name}'] for name in SHARES},
-    'policies': (under['eval_masking.policy'],),
-    'max_predictions': under['predictions per row'],
+    **{name: config.eval_masking[name] for name in SHARES},
+    'policies': (config.eval_masking.policy,),
+    'max_predictions': most_predictions(config.eval_masking.masked_lm_prob, length),
   }
   return labelled.objective(
     kind,
@@ -233,7 +225,7 @@ def with_languages(
       continue
     languages = _languages(config, tokenizer, split, loaded)
     if len(languages) == 1:
-      (source,) = (language.rows for language in languages.values())
+      source = next(iter(languages.values())).rows
     else:
       source = _mixture(config, languages)
     _add_baselines(config, tokenizer, split, source, languages)
@@ -259,18 +251,11 @@ def _loaded(config, tokenizer):
 
 def _languages(config, tokenizer, split, loaded):
   """{name: Language} of a split. Its `share` is in an evaluation that of the text, in training that
-  of corpus.sampling and corpus.weights."""
+  of corpus.sampling."""
   corpora = _large_enough(config, split, loaded[split])
   numbers = {name: number for number, name in enumerate(loaded['train'])}
-  sizes = {name: len(corpus) for name, (corpus, _) in corpora.items()}
-  if split == 'train':
-    share = shares(sizes, config.corpus.sampling, dict(config.corpus.weights))
-  else:
-    share = {name: size / sum(sizes.values()) for name, size in sizes.items()}
-  if len(corpora) == 1:
-    share = dict.fromkeys(corpora, 1.0)
-  elif split == 'train':
-    log.info('share of the tokens seen: %s', ', '.join(f'{k} {x:.2%}' for k, x in share.items()))
+  sampling = config.corpus.sampling if split == 'train' else 1.0
+  share = shares({name: len(corpus) for name, (corpus, _) in corpora.items()}, sampling)
   out = {}
   for name, (corpus, counts) in corpora.items():
     train_corpus, train_counts = loaded['train'][name]
@@ -287,24 +272,21 @@ def _languages(config, tokenizer, split, loaded):
 
 
 def _large_enough(config, split, corpora):
-  """The corpora that have enough documents; InputError if there is none, or one for training has
-  not."""
-  pairs, needed = '', 1
-  if config.corpus.rows in PAIRS:
-    pairs, needed = ' (sentence pairs take two)', PAIRS[config.corpus.rows].documents
+  """The corpora that have enough documents; InputError if there is none, or if one for training
+  has too few."""
+  needed = PAIRS[config.corpus.rows].documents if config.corpus.rows in PAIRS else 1
   few = [name for name, (corpus, _) in corpora.items() if corpus.number_of_documents < needed]
-  if not few:
-    return corpora
-  if split == 'eval' and len(few) < len(corpora):
+  if few and (split == 'train' or len(few) == len(corpora)):
+    number = corpora[few[0]][0].number_of_documents
+    raise InputError(
+      f'the {split} data {few[0]} has {number} documents and corpus.rows={config.corpus.rows} '
+      f'needs {needed}; give more text, separate documents by blank lines (with '
+      'corpus.format=paragraphs a file is one), or change '
+      f'corpus.eval_share={config.corpus.eval_share}, which is held out while data.eval is empty.'
+    )
+  if few:
     log.warning('eval: too few documents to evaluate on %s', ', '.join(few))
-    return {name: loaded for name, loaded in corpora.items() if name not in few}
-  place = f'{split} {few[0]}'.strip()
-  number = corpora[few[0]][0].number_of_documents
-  raise InputError(
-    f'the {place} data has {number} documents and needs {needed}{pairs}; give more text, separate '
-    f'documents by blank lines (with corpus.format=paragraphs a file is one), or change '
-    f'corpus.eval_share={config.corpus.eval_share}, which is held out while data.eval is empty.'
-  )
+  return {name: loaded for name, loaded in corpora.items() if name not in few}
 
 
 def _rows(config, corpus, tokenizer, split, language, place):
@@ -335,11 +317,8 @@ def _rows(config, corpus, tokenizer, split, language, place):
 
 def _mixture(config, languages):
   """The Mixture of the rows of several languages, each in proportion to its share of the tokens."""
-  seen = shares(
-    {name: language.tokens for name, language in languages.items()},
-    config.corpus.sampling,
-    dict(config.corpus.weights),
-  )
+  sizes = {name: language.tokens for name, language in languages.items()}
+  seen = shares(sizes, config.corpus.sampling)
   rows = {name: language.rows for name, language in languages.items()}
   weights = {name: seen[name] / (part.totals['tokens'] / len(part)) for name, part in rows.items()}
   return Mixture(rows, {name: x / sum(weights.values()) for name, x in weights.items()})

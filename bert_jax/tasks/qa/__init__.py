@@ -8,11 +8,11 @@ from ml_collections import ConfigDict
 from bert_jax.errors import InputError
 from bert_jax.field import Field, affecting
 from bert_jax.tasks import labelled
-from bert_jax.tasks.ask import TOP_K, OfHead, texts_in
+from bert_jax.tasks.ask import OfHead, texts_in
 from bert_jax.tasks.qa import task
 from bert_jax.tasks.qa.reading import Question
 from bert_jax.tasks.qa.task import Windows
-from bert_jax.tasks.record import Head, Prediction
+from bert_jax.tasks.record import Head, Option, Prediction
 
 if TYPE_CHECKING:
   from bert_jax.predict.model import Model
@@ -21,8 +21,6 @@ FIELDS = affecting({'rows'}, {
   'qa.doc_stride': Field(128, 'tokens between the starts of two windows', allowed='[1, inf)'),
   'qa.max_query_length': Field(64, 'tokens of a question; a longer one is cut', allowed='[1, inf)'),
   'qa.max_answer_length': Field(30, 'tokens of an answer', allowed='[1, inf)',
-    affects={'judging'}),
-  'qa.n_best_size': Field(20, 'spans kept of each question', allowed='[1, inf)',
     affects={'judging'}),
   'qa.unanswerable': Field(False, 'a question may have no answer (SQuAD 2.0)'),
   'qa.null_threshold': Field(0.0, 'no answer where its lead over the best span is above this',
@@ -47,6 +45,9 @@ def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
   )
 
 
+TOP_K = Option(int, 'how many to give; default: 5', 1, task.N_BEST)
+
+
 class Answer(OfHead):
   """Answers {"question", "context"} with the top_k best spans of the context."""
 
@@ -56,11 +57,6 @@ class Answer(OfHead):
   def __init__(self, model: 'Model', top_k: int = 5):
     super().__init__(model)
     self.top_k = top_k
-
-  def config(self, row: int = 0) -> ConfigDict:
-    config = super().config(row)
-    config.qa.n_best_size = max(self.top_k, config.qa.n_best_size)
-    return config
 
   def record(self, fields: dict[str, Any]) -> Question:
     question, context = texts_in(fields, self.fields)

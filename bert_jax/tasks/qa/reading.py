@@ -9,9 +9,9 @@ A spec is a file, a glob, a folder (the one file in it whose name contains `trai
 `valid`), tfds:squad/v1.1, hf:squad_v2, or several of these: NAME=SPEC,NAME=SPEC.
 
 An answer that is not at its offset, or has none, is mended if the context has it exactly once, else
-it is not learnt but counts in scores. A question without answers (an empty list, or is_impossible,
-which decides where there are answers as well) is one that cannot be answered; with
-qa.unanswerable=false it is predicted, but not learnt and not scored, as one without such a list.
+it is not learnt but counts in scores. A question with an empty list of answers, or with
+is_impossible, is one that cannot be answered; with qa.unanswerable=false it is
+predicted, but not learnt and not scored, as one without such a list.
 """
 
 import itertools
@@ -26,6 +26,7 @@ from bert_jax.text import files, tables
 from bert_jax.text.values import NotJson, finite_number, json_value
 
 HINT = 'a table of questions has the columns question, context, answer; call them so'
+FILE = "SQuAD's JSON is an object with data[..].paragraphs[..].qas[..]"
 LAYOUT = 'a question has id, question and answers, [{"text", "answer_start"}, ..], and a context'
 UNREADABLE = 'unreadable questions'  # a kind of fault
 
@@ -77,8 +78,6 @@ def _of_table(spec, problems):
       elif 'answer' in tables.columns_of(row):
         text, start = row.get('answer', ''), row.get('answer_start')
         record['answers'] = [{'text': text, 'answer_start': start}] if text.strip() else []
-      if 'is_impossible' in row:
-        record['is_impossible'] = row['is_impossible'].lower() in ('true', '1')
       yield where, context, record
 
 
@@ -87,51 +86,31 @@ def _of_json(path, problems):
   content = problems.json(path, path.name)
   if content is None:
     return
-  for in_file, article in _elements(content, 'data', path.name, '', problems):
-    for in_article, paragraph in _elements(article, 'paragraphs', path.name, in_file, problems):
-      for at, record in _elements(paragraph, 'qas', path.name, in_article, problems):
-        yield f'{path.name}:{at}', paragraph.get('context'), record
-
-
-def _elements(holder, name, file, place, problems):
-  """Yields (place, element) of the list `name` of an object at a place of a file."""
-  elements = holder.get(name) if isinstance(holder, dict) else None
-  if not isinstance(elements, list):
-    sentence = f"there is no list {name!r}, which SQuAD's JSON has here"
-    problems.wrong(f'{file}:{place}'.removesuffix(':'), sentence, f'parts without {name}')
-    return
-  for i, element in enumerate(elements):
-    yield f'{place}.{name}[{i}]'.removeprefix('.'), element
+  with problems.of_record(path.name, FILE, 'unreadable files'):
+    for a, article in enumerate(content['data']):
+      for p, paragraph in enumerate(article['paragraphs']):
+        for q, record in enumerate(paragraph['qas']):
+          where = f'{path.name}:data[{a}].paragraphs[{p}].qas[{q}]'
+          yield where, paragraph['context'], record
 
 
 def _question(where, context, record, problems):
   name, text = str(record['id']), record['question']
   if not isinstance(text, str) or not isinstance(context, str):
     raise TypeError(f'{quoted(context)} or {quoted(text)} is no text')
-  answers = _answers(record.get('answers'))
-  if is_impossible(record):
-    if answers:
-      problems.note('answers of questions marked impossible (left out)', where)
-    answers = []
-  if answers is None:
-    return Question(where, name, text, context, None, ())
+  answers = [] if is_impossible(record) else _answers(record.get('answers'))
   gold, starts = [], []
-  for answer, start in answers:
-    if not answer.strip():
-      problems.note('empty answers (left out)', where)
-      continue
-    gold.append(answer)
-    starts.append(_place(where, context, answer, start, problems))
-  known = None if answers and not gold else tuple(gold)
-  return Question(where, name, text, context, known, tuple(starts))
+  for answer, start in answers or ():
+    if answer.strip():
+      gold.append(answer)
+      starts.append(_place(where, context, answer, start, problems))
+  is_known = bool(gold) or answers == []
+  return Question(where, name, text, context, tuple(gold) if is_known else None, tuple(starts))
 
 
 def is_impossible(record: dict[str, Any]) -> bool:
-  """Whether a record says that its question has no answer."""
-  value = record.get('is_impossible') or False
-  if not isinstance(value, bool):
-    raise Unusable(f'is_impossible is {quoted(value)}; write true or false', UNREADABLE)
-  return value
+  """Whether a record says that its question has no answer: by true, or as a table writes it."""
+  return str(record.get('is_impossible')).lower() in ('true', '1')
 
 
 def _answers(held):
@@ -141,15 +120,10 @@ def _answers(held):
     return None
   if isinstance(held, dict):
     texts, starts = held['text'], held.get('answer_start') or []
-    if not isinstance(texts, list) or len(starts) > len(texts):
-      raise ValueError(f'{quoted(held)} has no text for each place')
-    pairs = list(itertools.zip_longest(texts, starts))
-  else:
-    pairs = [(answer['text'], answer.get('answer_start')) for answer in held]
-  for text, _ in pairs:
-    if not isinstance(text, str):
-      raise TypeError(f'the answer {quoted(text)} is no text')
-  return pairs
+    if not isinstance(texts, list):
+      raise TypeError(f'{quoted(held)} has no list of texts')
+    return list(itertools.zip_longest(texts, starts))
+  return [(answer['text'], answer.get('answer_start')) for answer in held]
 
 
 def _place(where, context, text, start, problems):

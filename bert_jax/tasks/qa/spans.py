@@ -27,8 +27,8 @@ class Spans(NamedTuple):
 def bounds_of(starts: np.ndarray, size: int, room: int) -> np.ndarray:
   """Assigns each of the `size` tokens of a context to one window of `room`, as bounds [W + 1]:
   window w answers with spans that begin at the tokens bounds[w] to bounds[w + 1] - 1."""
-  sides = starts.tolist(), np.minimum(starts + room, size).tolist()
-  owner = windows.owners(*sides, np.arange(size), LENGTH_BONUS)
+  bounds = np.stack([starts, np.minimum(starts + room, size)], axis=1)
+  owner = windows.owners(bounds, np.arange(size), LENGTH_BONUS)
   return np.searchsorted(owner, np.arange(len(starts) + 1))
 
 

@@ -34,6 +34,7 @@ from bert_jax.tokenizers import Tokenizer
 
 SPECIAL = 3  # [CLS] question [SEP] context [SEP]
 NO_SPAN = -1e6  # the sum of logits that stands for the best span of an empty context
+N_BEST = 20  # spans kept of each question
 _CHUNK = 1000  # contexts that are tokenized at once
 
 
@@ -135,8 +136,6 @@ class Windows(Scored):
         problems.note('answers without a token (not learnt)', question.where)
       elif start >= 0:
         spans.append((first, last))
-        if question.context[offsets[first, 0] : offsets[last, 1]] != text.strip():
-          problems.note('answers not on token borders (whole tokens learnt)', question.where)
     return spans
 
   def answers(self, outputs: Mapping[str, np.ndarray]) -> list[dict]:
@@ -160,7 +159,7 @@ class Windows(Scored):
       [logits[begin:-1] for logits in start_logits],
       [logits[begin:-1] for logits in end_logits],
       longest=self.qa.max_answer_length,
-      count=2 * self.qa.n_best_size,  # more than are kept, since equal texts are merged
+      count=2 * N_BEST,  # more than are kept, since equal texts are merged
     )
     nbest = self._nbest(question, spans)
     answer = {
@@ -200,7 +199,7 @@ class Windows(Scored):
       text = question.context[begin:end]
       if text and text not in entries:
         entries[text] = _entry(text, begin, end, start_logit, end_logit)
-    return list(entries.values())[: self.qa.n_best_size]
+    return list(entries.values())[:N_BEST]
 
   def _nats(self, i, start_logits, end_logits):
     """The -log p of each gold span in each window that has it, or of [CLS] in each window."""

@@ -47,8 +47,6 @@ class Tag(OfHead):
       tokens = tuple(text[begin:end] for begin, end in spans)
       return Sentence('', '', tokens, None, (text,), after_blank)
     tokens = fields['tokens']
-    if 'text' in fields:
-      raise InputError("'text' and 'tokens' are both there; give the one that is to be tagged")
     are_texts = isinstance(tokens, list) and all(isinstance(x, str) and x.strip() for x in tokens)
     if not tokens or not are_texts:
       raise InputError('\'tokens\' is no list of texts that are not empty; write ["a", "b"]')

@@ -15,7 +15,7 @@ predicted (scikit-learn's macro).
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -37,15 +37,14 @@ def as_bioes(tags: Iterable[str]) -> list[str]:
   return [f'I{tag[1:]}' if tag.startswith('M-') else tag for tag in tags]
 
 
-def are_chunks(labels: Sequence[str], places: Mapping[str, str] | None = None) -> bool:
+def are_chunks(labels: Sequence[str]) -> bool:
   """Whether tags mark chunks such as entities (O and B- I- M- E- S-), not classes of tokens.
-  InputError if some mark chunks and others do not. places: {tag: where it is}, for the error."""
+  InputError if some mark chunks and others do not."""
   marked = [label for label in labels if label != 'O' and is_chunk(label)]
   others = [label for label in labels if not is_chunk(label)]
   if marked and others and 'O' in labels:
-    where = f'{places[others[0]]}: ' if places else ''
     raise InputError(
-      f'{where}the tag {quoted(others[0])} is neither O nor begins with B- I- M- E- S-; '
+      f'the tag {quoted(others[0])} is neither O nor begins with B- I- M- E- S-; '
       f'mend it, as {quoted(marked[0])} does (BILOU: write E- for L- and S- for U-).'
     )
   return bool(marked) and not others

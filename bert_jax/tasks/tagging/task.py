@@ -32,7 +32,7 @@ from bert_jax.tasks.faulty_records import Problems, Unusable
 from bert_jax.tasks.labelled import Scored
 from bert_jax.tasks.tagging import conll, scores
 from bert_jax.tasks.tagging.conll import Sentence
-from bert_jax.tasks.tagging.scores import are_chunks, is_chunk
+from bert_jax.tasks.tagging.scores import are_chunks
 from bert_jax.tokenizers import Tokenizer
 
 LEAST = 1e-12  # the probability of a tag that the model does not have, for the loss of an answer
@@ -40,21 +40,18 @@ LEAST = 1e-12  # the probability of a tag that the model does not have, for the 
 
 def resolve(config: ConfigDict) -> ConfigDict:
   """Fills in tagging.labels, if it is empty: the tags of the training data, sorted."""
-  if not config.data.train:
-    raise InputError('data.train is empty; name a file of tagged text.')
   if not config.tagging.labels:
-    places = {}
-    for sentence in _read(config, 'train', Problems.of(config, 'train')):
-      for tag in filter(None, sentence.tags or ()):
-        places.setdefault(tag, sentence.where)
-    labels = sorted(places)
+    found = set()
+    for sentence in conll.read(config, 'train', Problems.of(config, 'train')):
+      found.update(sentence.tags or ())
+    labels = sorted(found - {None})
     if not 2 <= len(labels) <= 1000:
       raise InputError(
         f'tagging.tag_column={config.tagging.tag_column} of data.train holds {len(labels)} '
         f'different tags ({listed(labels, 3)}); name the column of the tags.'
       )
     with about('data.train'):
-      are_chunks(labels, places)
+      are_chunks(labels)
     config = config.copy_and_resolve_references()
     config.tagging.labels = tuple(labels)
   if config.checkpoint.best_metric == 'entity_f1' and not are_chunks(config.tagging.labels):
@@ -75,7 +72,7 @@ def objective(config: ConfigDict, tokenizer: Tokenizer) -> Tagging:
 
 def rows(config: ConfigDict, tokenizer: Tokenizer, split: str, problems: Problems) -> 'Tagged':
   labels, data = config.tagging.labels, f'data.{split}={config.data[split]}'
-  sentences = list(_usable(_read(config, split, problems), split, labels, problems))
+  sentences = list(_usable(conll.read(config, split, problems), split, labels, problems))
   if not sentences:
     problems.log()
     tags = f'are tagging.labels {listed(labels)} its tags?'
@@ -96,19 +93,11 @@ def rows(config: ConfigDict, tokenizer: Tokenizer, split: str, problems: Problem
 sources = labelled.sources_of(rows)
 
 
-def _read(config, split, problems):
-  tagging = config.tagging
-  layout = conll.Layout(config.task.format, tagging.token_column, tagging.tag_column)
-  with about(f'data.{split}'):
-    return conll.read(config.data[split], split, problems, layout)
-
-
-texts = labelled.texts_of(_read, lambda sentence: [' '.join(sentence.tokens)])
+texts = labelled.texts_of(conll.read, lambda sentence: [' '.join(sentence.tokens)])
 
 
 def _usable(sentences, split, labels, problems):
-  """Yields the sentences without those with faulty tags; in training all tags must be labels."""
-  chunks = are_chunks(labels)
+  """Yields the sentences; in training those whose tags are all labels."""
   for sentence in sentences:
     with problems.of_record(sentence.where):
       for tag in sentence.tags or ():
@@ -119,11 +108,6 @@ def _usable(sentences, split, labels, problems):
             f'tag {quoted(tag)} is not in the label set {listed(labels)}; '
             'mend it or set tagging.labels',
             'sentences with an unknown tag',
-          )
-        if chunks and not is_chunk(tag):
-          raise Unusable(
-            f'tag {quoted(tag)} is neither O nor begins with B- I- M- E- S-; mend it',
-            'sentences with a faulty tag',
           )
         kind = f'tags {quoted(tag)} that training does not have (always wrong)'
         problems.note(kind, sentence.where)
@@ -143,7 +127,7 @@ class Tagged(Scored):
     self.chunks = are_chunks(self.labels)
     self.label_ids = {label: k for k, label in enumerate(self.labels)}
     numbers = problems.chosen(range(len(sentences)), config.task.train_examples)
-    pieces, begins = _pieces(tokenizer, sentences, problems)
+    pieces, begins = _pieces(tokenizer, sentences)
     self.read, self.sizes = [pieces], [int(at[-1] - at[0]) for at in begins]
     if config.tagging.document_context:
       context_of = _documents(sentences)
@@ -157,11 +141,7 @@ class Tagged(Scored):
       begin, end = begins[context.start][0], begins[context.stop - 1][-1]
       token_at = begins[number] - begin  # where each token begins in the context
       cuts = windows.around(token_at[0], token_at[-1], end - begin, limit - 2)
-      if len(cuts) > 1:
-        where = sentences[number].where
-        problems.note(f'sentences in windows (longer than {limit} tokens)', where)
-      starts, stops = zip(*cuts)
-      window_of = windows.owners(starts, stops, token_at[:-1])
+      window_of = windows.owners(cuts, token_at[:-1])
       for k, (start, stop) in enumerate(cuts):
         tokens = np.flatnonzero(window_of == k)
         firsts = 1 + token_at[tokens] - start
@@ -270,20 +250,16 @@ def _documents(sentences):
   return out
 
 
-def _pieces(tokenizer, sentences, problems):
+def _pieces(tokenizer, sentences):
   """Tokenizes sentences: (the piece ids of all tokens, concatenated; begins). begins: for each
   sentence of n tokens an array [n + 1], where each token begins and the last one ends."""
-  tokens, after_blank, places = [], [], []
+  tokens, after_blank = [], []
   for sentence in sentences:
     number = len(sentence.tokens)
     tokens += sentence.tokens
     after_blank += sentence.after_blank or [False] + [True] * (number - 1)
-    places += [f'{sentence.where}, token {i + 1}' for i in range(number)]
-  ids = tokenizer.words_batch(tokens, after_blank)
-  for k, place in enumerate(places):
-    if not len(ids[k]):
-      problems.note('tokens without a word piece ([UNK] taken)', place)
-      ids[k] = np.array([tokenizer.unk_id], np.int32)
+  unknown = np.array([tokenizer.unk_id], np.int32)  # of a token without a piece
+  ids = [token if len(token) else unknown for token in tokenizer.words_batch(tokens, after_blank)]
   piece_at = np.concatenate([[0], np.cumsum([len(token) for token in ids], dtype=np.int64)])
   begins, at = [], 0
   for sentence in sentences:

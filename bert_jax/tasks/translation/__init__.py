@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 from bert_jax import models
 from bert_jax.field import Field, affecting
 from bert_jax.tasks import labelled
-from bert_jax.tasks.ask import LENGTH_PENALTY, OfHead, texts_in
+from bert_jax.tasks.ask import OfHead, texts_in
 from bert_jax.tasks.record import Head, Option, Prediction, Released
 from bert_jax.tasks.translation import task
 from bert_jax.tasks.translation.reading import Pair
@@ -103,28 +103,18 @@ BEAMS = 4  # of a model that was trained with translation.beams=0
 
 
 class Translate(OfHead):
-  """Translates {"text"} by beam search. beams, length_penalty, max_tokens (of an answer): None: as
-  in training. Texts that are too long are cut, and counted."""
+  """Translates {"text"} by beam search. beams: None: as in evaluations. Texts that are too long are
+  cut, and counted."""
 
   examples_of, shows = Pairs, ('text', 'translation', 'score')
   columns = {'text': 'translation.source_column'}
 
-  def __init__(
-    self,
-    model: Any,
-    beams: int | None = None,
-    length_penalty: float | None = None,
-    max_tokens: int | None = None,
-  ):
+  def __init__(self, model: Any, beams: int | None = None):
     trained = model.objective
-    if beams is None:
-      beams = trained.beams or BEAMS
     self.objective = dataclasses.replace(
       trained,
       model=trained.model.with_vocab_size(model.tokenizer.vocab_size),
-      beams=beams,
-      longest=min(trained.longest, max_tokens or trained.longest),
-      length_penalty=float(trained.length_penalty if length_penalty is None else length_penalty),
+      beams=beams or trained.beams or BEAMS,
     )
     super().__init__(model)
 
@@ -141,12 +131,7 @@ class Translate(OfHead):
     return [answer['prediction'] if answer else None for answer in answers]
 
 
-OPTIONS = {
-  'beams': Option(int, 'default: as in its config', 1),
-  'length_penalty': LENGTH_PENALTY,
-  'max_tokens': Option(int, 'default: as trained', 1),
-}
-
+OPTIONS = {'beams': Option(int, 'beam search with so many; default: as in its config', 1)}
 
 PARTS = 'encoder', 'decoder', 'mlm'
 HEADS = (Head('ForConditionalGeneration', PARTS, 'text2text-generation'),)

@@ -5,8 +5,6 @@ A spec such as data.train is one of
   en=FILE,de=FILE        two files of text, of which line n of one is line n of the other, named as
                          the columns translation.source_column and target_column
   train.{language}.gz    two such files: {language} stands for these names
-  FOLDER                 two such files, whose names contain the split and end in .en and .de (or
-                         .en.gz); a folder without them is read as tables
   a table                .tsv, .csv, .jsonl, .parquet, hf:NAME with these two columns, see
                          text/tables.py; or translation.en, translation.de, as of
                          {"translation": {"en": .., "de": ..}}, which Hugging Face's sets have
@@ -40,28 +38,20 @@ class Pair(NamedTuple):
 
 def parallel(spec: str, split: str, names: Sequence[str]) -> list[Path]:
   """The parallel files that a spec names (the target's may be missing); [] if it names tables."""
-  if files.is_named(spec):
-    return []
   source, target = (name.split('|')[0] for name in names)
   parts = dict(files.parts(spec, (source, target)))
-  sides = [tables.first_of(parts, name) for name in names]
-  sides = [parts[side] for side in sides if side]
-  if len(sides) == len(parts) and tables.first_of(parts, names[0]):
-    if split == 'train' and len(sides) < 2:
-      raise InputError(f'{spec} names no {target}; write {source}=FILE,{target}=FILE')
-    return [_file(side, split) for side in sides]
-  endings = [f'.{source}', f'.{target}']
-  is_folder = Path(spec).expanduser().is_dir()
-  if is_folder and {*endings} <= {files.suffix(path) for path in files.expand(spec)}:
-    return [files.split_files(spec, split, one=True, kind=ending)[0] for ending in endings]
-  return []
-
-
-def _file(spec, split):
-  paths = files.split_files(spec, split)
-  if len(paths) > 1:
-    raise InputError(f'{spec} is {len(paths)} files; name one, whose lines have those of the other')
-  return paths[0]
+  if not tables.first_of(parts, names[0]):
+    return []
+  paths = []
+  for name in names:
+    side = tables.first_of(parts, name)
+    if side:
+      paths += files.split_files(parts[side], split)
+  if len(paths) > 2 or (split == 'train' and len(paths) < 2):
+    raise InputError(
+      f'{spec} is {len(paths)} files; write {source}=FILE,{target}=FILE, whose lines are pairs'
+    )
+  return paths
 
 
 def aligned(

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from ml_collections import ConfigDict
 
 from bert_jax.errors import InputError, about
 from bert_jax.tasks.faulty_records import Problems
@@ -64,9 +65,15 @@ def drawn(values: Sequence[Any], most: int, left_out: str, counts: Counter[str])
 
 
 def _from_conllu(spec: str) -> list[Words]:
-  layout = conll.Layout('conllu', token_column=1, tag_column=3)
+  config = ConfigDict(
+    {
+      'data': {'eval': spec},
+      'task': {'format': 'conllu'},
+      'tagging': {'token_column': 1, 'tag_column': 3},
+    }
+  )
   sentences: list[Words] = []
-  for sentence in conll.read(spec, 'eval', Problems('eval'), layout):
+  for sentence in conll.read(config, 'eval', Problems('eval')):
     tags = sentence.tags or (None,) * len(sentence.tokens)
     sentences.append((sentence.tokens, tags))
   return sentences

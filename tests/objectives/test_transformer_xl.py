@@ -298,7 +298,7 @@ def test_what_it_writes_is_what_it_finds_likeliest(model):
   'changes, sentence',
   [
     ('optimizer.accumulation=2', 'optimizer.accumulation'),
-    ('data.examples_per_row=4', 'set it to 1'),
+    ('data.examples_per_row=4', 'set data.examples_per_row=1'),
     ('corpus.rows=full', 'corpus.rows'),
     ('model.position_embeddings=learned', 'learned'),
     ('model.memory_length=0 language_model.eval_memory=9', 'memory'),

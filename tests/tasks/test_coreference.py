@@ -119,20 +119,11 @@ def test_spans_point_at_their_tokens_in_the_row(tmp_path, letters):
   assert files['gap.tsv'] == 'g-1\tFALSE\tFALSE\ng-2\tFALSE\tTRUE\n'
 
 
-@pytest.mark.parametrize(
-  'room, kept',
-  [
-    (4, None),
-    (5, [4, 5, 9, 13, 14]),
-    (7, [4, 5, 6, 8, 9, 13, 14]),  # what is nearest to the spans, of equals the first
-    (11, [*range(4, 15)]),
-    (13, [*range(3, 16)]),
-    (16, [*range(1, 17)]),
-  ],
-)
-def test_the_spans_are_kept_whole_and_then_what_is_between_and_around_them(room, kept):
-  found = task.near(20, np.array([[4, 5], [9, 9], [13, 14]]), room)
-  assert (found if found is None else found.tolist()) == kept
+def test_the_context_of_the_spans_is_as_long_on_both_sides():
+  spans = np.array([[4, 5], [9, 9], [13, 14]])
+  starts = [task.start_of_context(20, spans, room) for room in (11, 13, 16, 19, 20, 25)]
+  assert starts == [4, 3, 1, 0, 0, 0]
+  assert task.start_of_context(17, spans, 16) == 1
 
 
 def test_a_long_text_keeps_what_is_near_its_spans(tmp_path, letters):
@@ -145,6 +136,8 @@ def test_a_long_text_keeps_what_is_near_its_spans(tmp_path, letters):
   assert shown == 'b b ann c c c c c c she c c eve d d', 'nothing between is lost'
   pieces = np.array(letters.pieces)[source[0]['input_ids']]
   assert list(pieces[source[0]['spans'][0, :, 0]]) == ['she', 'ann', 'eve']
+  with pytest.raises(InputError, match='a.tsv:2: there are 11 tokens from name to name'):
+    rows(letters, path, 'task.max_length=12')
 
 
 # -- scores ---------------------------------------------------------------------------------------

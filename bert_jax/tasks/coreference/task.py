@@ -4,7 +4,7 @@
   wsc, cluewsc  one candidate; the answer is true or false. The score is accuracy
 
 reading.py reads the examples. A span becomes the tokens that share a character with it. A text that
-is too long is cut around its spans, which are all kept, and counted.
+is too long is cut around its spans, and counted.
 """
 
 from collections.abc import Mapping
@@ -45,17 +45,19 @@ class Pronouns(Scored):
     encodings = tokenizer.encode_batch([example.text for example in examples])
     for example, encoding in zip(examples, encodings):
       pieces = _pieces(example, encoding.offsets)
-      kept = near(len(encoding.ids), pieces, limit - 2)
-      if kept is None:
-        fault = f'its names alone take more than {limit - 2} tokens; raise task.max_length'
+      size = pieces.max() + 1 - pieces.min()
+      if size > limit - 2:
+        fault = f'there are {size} tokens from name to name; raise task.max_length'
         problems.wrong(example.where, fault, 'examples whose names do not fit')
         continue
-      if len(kept) < len(encoding.ids):
+      start = start_of_context(len(encoding.ids), pieces, limit - 2)
+      ids = encoding.ids[start : start + limit - 2]
+      if len(ids) < len(encoding.ids):
         problems.counts[f'examples cut (longer than {limit} tokens)'] += 1
       self.examples.append(example)
       self.tokens.append(len(encoding.ids))
-      texts.append((encoding.ids[kept],))
-      spans.append(1 + np.searchsorted(kept, pieces))
+      texts.append((ids,))
+      spans.append(1 + pieces - start)
     golds = [example.gold for example in self.examples]
     known = np.array([gold is not None for gold in golds], np.float32)
     labels, self.scored = np.array([gold or 0 for gold in golds], np.int32), int(known.sum())
@@ -106,17 +108,12 @@ texts = labelled.texts_of(read, lambda example: [example.text])
 sources = labelled.sources_of(Pronouns, read)
 
 
-def near(length: int, spans: np.ndarray, room: int) -> np.ndarray | None:
-  """Chooses which of `length` tokens to keep, [room] numbers in order; None: the spans need more.
-  spans [S, 2]: the first and last token of each. Kept is all from the first span to the last, with
-  equal context on both sides; if that is too much, the spans and the tokens nearest to them."""
-  at = np.arange(length)
-  first, last = spans[:, :1], spans[:, 1:]
-  distance = np.maximum(np.maximum(first - at, at - last), 0).min(axis=0)
-  if np.sum(distance == 0) > room:
-    return None
-  outside = (at < first.min()) | (at > last.max())
-  return np.sort(np.argsort(distance + length * outside, kind='stable')[:room])
+def start_of_context(length: int, spans: np.ndarray, room: int) -> int:
+  """The first of `room` tokens, out of `length`, that hold all spans [S, 2] (their first and last
+  tokens) with equal context on both sides, as far as there is any."""
+  first, size = int(spans.min()), int(spans.max() + 1 - spans.min())
+  context = room - size
+  return max(0, min(first - (context + 1) // 2, length - room))
 
 
 def _pieces(example, offsets):

@@ -68,6 +68,13 @@ def read(config: ConfigDict, split: str, problems: Problems) -> Iterator[Sentenc
     yield sentence._replace(id=sentence.id or str(number))
 
 
+def of_conllu(spec: str) -> Iterator[Sentence]:
+  """Yields the Sentences of CoNLL-U with their parts of speech, without a config."""
+  columns = {'token_column': 1, 'tag_column': 3}
+  config = {'data': {'eval': spec}, 'task': {'format': 'conllu'}, 'tagging': columns}
+  yield from read(ConfigDict(config), 'eval', Problems('eval'))
+
+
 def _sentences(config, split, problems):
   is_conllu = config.task.format == 'conllu'
   kind = '.conllu' if is_conllu else ''

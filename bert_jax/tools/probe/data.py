@@ -5,10 +5,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from ml_collections import ConfigDict
 
 from bert_jax.errors import InputError, about
-from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.tagging import conll
 from bert_jax.text import files
 from bert_jax.tokenizers import Tokenizer
@@ -65,15 +63,8 @@ def drawn(values: Sequence[Any], most: int, left_out: str, counts: Counter[str])
 
 
 def _from_conllu(spec: str) -> list[Words]:
-  config = ConfigDict(
-    {
-      'data': {'eval': spec},
-      'task': {'format': 'conllu'},
-      'tagging': {'token_column': 1, 'tag_column': 3},
-    }
-  )
   sentences: list[Words] = []
-  for sentence in conll.read(config, 'eval', Problems('eval')):
+  for sentence in conll.of_conllu(spec):
     tags = sentence.tags or (None,) * len(sentence.tokens)
     sentences.append((sentence.tokens, tags))
   return sentences

@@ -201,7 +201,7 @@ def differences(family: ReleasedFamily, exported: Exported) -> dict[str, Any]:
   expected: dict[str, Any] = {x: (record.USUAL | family.defaults)[x] for x in family.unsaid}
   free = {*KEYS, *family.free, *family.derived, *sentence_transformers.FIELDS}
   free |= {'tie_word_embeddings', 'hidden_act'}
-  expected |= {field: value for field, value in BERT.items() if field in ANSWERING - free}
+  expected |= {field: value for field, value in BERT.items() if field not in free}
   expected |= family.fields
   if family.projects:
     width = record.PROJECTIONS[family.projects]

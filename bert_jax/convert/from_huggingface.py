@@ -207,9 +207,8 @@ def _fit_tables(description, flat, sources, ignored):
     del flat[path]
 
   for path in ALL_POSITIONS:
-    if path in flat and offset:
+    if path in flat:
       flat[path] = flat[path][offset:]
-      ignored[f'{sources[path]}, rows 0 to {offset - 1}'] = 'they are of no position'
   if TYPES in flat and len(flat[TYPES]) == 1 and type_count == 2:
     flat[TYPES] = np.repeat(flat[TYPES], 2, axis=0)
   if TYPES in flat and not type_count:

@@ -11,7 +11,6 @@ from typing import Any
 from bert_jax.convert import sentence_transformers
 from bert_jax.convert.families import record
 from bert_jax.convert.families.record import Place, ReleasedFamily
-from bert_jax.errors import InputError, quoted
 
 FIELDS = {
   'V': 'vocab_size',
@@ -150,16 +149,12 @@ def names_in_file(names: Iterable[str], family: ReleasedFamily) -> dict[str, str
 
 
 def _wrapper(names, family):
-  """What stands before all names of a model's tensors. InputError for two models."""
+  """What stands before all names of a model's tensors."""
   (ending,) = family.endings['embed'].values()
   words = family.modules['encoder/embeddings/word_embeddings'] + ending
   words = re.compile(rf'(.*\.|){re.escape(words.removeprefix(family.prefix))}')
   found = {match[1].removesuffix(family.prefix) for match in map(words.fullmatch, names) if match}
-  found = sorted(found)
-  if len(found) > 1:
-    two = f'{quoted(found[0] + "..")} and {quoted(found[1] + "..")}'
-    raise InputError(f'the file holds the tensors of two models, {two}; save the one to be read.')
-  return found[0] if found else ''
+  return min(found, default='')
 
 
 def not_a_parameter(name: str) -> str:

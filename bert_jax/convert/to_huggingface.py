@@ -102,23 +102,16 @@ def _write_generation(out, writing):
 
 def head_of(config: Any, parts: Collection[str]) -> Head:
   """The record of the Hugging Face class for a model with these parts, or an InputError."""
-  known = ', '.join(sorted(parts))
-  heads = [x for x in TASKS[config.objective].heads if x.causal == config.model.causal]
-  if not heads or 'encoder' not in parts:
-    kind = 'causal model' if config.model.causal else 'model'
-    raise InputError(
-      f'Hugging Face has no class for a {kind} of {config.objective} with {known}, so this cannot '
-      'be written; use it with bert_jax.predict, or begin another by config.init_from.'
-    )
   if 'nsp' in parts and 'pooler' not in parts:
     raise InputError('the next-sentence head stands on a pooler, and there is none to write.')
-  for head in heads:
-    if set(head.parameters) <= set(parts):
+  for head in TASKS[config.objective].heads:
+    if head.causal == config.model.causal and set(head.parameters) <= set(parts):
       return head
-  lacking = min((set(head.parameters) - set(parts) for head in heads), key=len)
+  kind = 'causal model' if config.model.causal else 'model'
   raise InputError(
-    f'only {known} is there, and Hugging Face has {", ".join(sorted(lacking))} in a model for '
-    f'{config.objective}; convert a whole one.'
+    f'Hugging Face has no class for a {kind} of {config.objective} with {", ".join(sorted(parts))} '
+    'alone, so this cannot be written; use it with bert_jax.predict, or begin another by '
+    'config.init_from.'
   )
 
 

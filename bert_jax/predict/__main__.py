@@ -150,8 +150,8 @@ def check(args: argparse.Namespace, command: argparse.ArgumentParser) -> None:
       raise InputError(f'--export answers no lines; leave out --{flag}.')
   if args.columns and not args.input:
     raise InputError('--columns names columns of a table; name the table by --input.')
-  both = args.input, args.output
-  if all(map(os.path.isfile, both)) and os.path.samefile(*both):
+  is_there = os.path.isfile(args.input) and os.path.isfile(args.output)
+  if is_there and os.path.samefile(args.input, args.output):
     raise InputError(f'--output {args.output} is --input too; name another file.')
 
 

@@ -39,7 +39,8 @@ def states(model: 'Model', texts: Sequence[str]) -> States:
     model.counts[f'texts cut (longer than {model.limit} tokens)'] += 1
     parts = truncate(parts, room)
   if len(parts) == 2:
-    parts = tokenizer.pair(*parts)
+    first, second = parts
+    parts = tokenizer.pair(first, second)
   length = 1 + sum(len(ids) + 1 for ids in parts)
   row = build_row(tokenizer, [[(ids, 0) for ids in parts]], power_of_two(length))
   arrays = [row[name][None] for name in TOKENS]
@@ -57,11 +58,19 @@ def inside(config: ModelConfig, params: Any, row: Any) -> tuple[jax.Array, jax.A
 
 def captured(config: ModelConfig, params: Any, row: Any) -> tuple[list[Any], list[Any]]:
   """Runs rows, arrays [B, T]: ([L + 1] hidden states [B, T, D], what the layers sowed)."""
+
+  def is_captured(module, name):
+    return isinstance(module, (Block, Embeddings))
+
   sown: Any
+  input_ids, token_type_ids, position_ids, segment_ids = row
   out, sown = Encoder(config).apply(
     {'params': params},
-    *row,
-    capture_intermediates=lambda module, _: isinstance(module, (Block, Embeddings)),
+    input_ids,
+    token_type_ids,
+    position_ids,
+    segment_ids,
+    capture_intermediates=is_captured,
     mutable=['intermediates'],
   )
   kept = sown['intermediates']

@@ -85,21 +85,24 @@ class Windows(Examples):
   def __init__(
     self, model: 'Model', records: Sequence[str], problems: RecordProblems, normalize: bool
   ):
-    self.normalize, ends = normalize, model.tokenizer.ends
+    self.normalize = normalize
+    ends = model.tokenizer.ends
     room = model.limit - sum(ends)
-    texts, text_of = [], []
+    texts = []
+    text_of = []
     self.read = model.tokenizer.ids_batch([model.vector.read_as(text) for text in records])
     for i, ids in enumerate(self.read):
       parts = [(ids,)]
       if len(ids) > room:
-        how, keep = ('cut', 'head') if model.vector.pooling else ('in windows', 'windows')
+        how, keep = 'in windows', 'windows'
+        if model.vector.pooling:
+          how, keep = 'cut', 'head'
         problems.counts[f'texts {how} (longer than {model.limit} tokens)'] += 1
         parts = cut((ids,), room, keep)
       texts += parts
       text_of += [i] * len(parts)
     self.text_of = np.array(text_of, np.int64)
-    shape = {'seq_length': model.limit, 'slots': 64, 'ends': ends}
-    super().__init__(model.tokenizer, texts, **shape)
+    super().__init__(model.tokenizer, texts, seq_length=model.limit, slots=64, ends=ends)
 
   def answers(self, outputs: dict[str, np.ndarray]) -> list[dict[str, Any]]:
     numbers, (vectors,) = by_example(outputs, 'vectors')

@@ -211,8 +211,11 @@ def answers_of(model: Model, task: str) -> dict[str, np.ndarray]:
   types = np.broadcast_to(positions >= length // 2, shape).astype(np.int32)
   if model.config.model.type_vocab_size < 2:
     types = 0 * types
-  forward = model.compiled(lambda weights, *rows: export.forward(model, task, weights, *rows))
-  answers = jax.device_get(forward(model.weights, ids, types, mask))
+
+  def forward(weights, ids, types, mask):
+    return export.forward(model, task, weights, ids, types, mask)
+
+  answers = jax.device_get(model.compiled(forward)(model.weights, ids, types, mask))
   if not model.vector.pooling:
     answers.pop('embedding', None)  # how it is made is not said
   padded = model.objective.model.padded_vocab_size

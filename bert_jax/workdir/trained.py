@@ -43,10 +43,6 @@ def load(source: str | Path, which: str | int = 'latest') -> Trained:
   if from_huggingface.is_model(folder):
     refuse_which(source, which)
     weights = from_huggingface.read(folder)
-    if weights.description.ours and weights.unused:
-      name, why = min(weights.unused.items())
-      fault = f'{folder} is not as bert_jax wrote it: its tensor {name} has no place ({why})'
-      raise InputError(f'{fault}; export the model again.')
     return from_weights(folder, weights)
   config = contents.read_config(folder)
   tokenizer = tokenizers.load_folder(folder)

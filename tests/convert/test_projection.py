@@ -120,13 +120,6 @@ def test_a_damaged_one_is_one_sentence(folder):
     trained.load(folder)
 
 
-def test_an_encoder_with_one_has_its_own(folder, tmp_path):
-  add_dense(folder, 'linear.Identity', bias=False)
-  config, _ = started_from(start(folder), tmp_path / 'W')
-  assert config.model.projection_act == 'none'
-  c.check(config)
-
-
 def start(init_from, file='contrastive.py', **fields):
   fields |= {'init_from': init_from, 'data.seq_length': 24, 'data.train': 'x'}
   return c.load(f'configs/{file}', [f'--config.{name}={x}' for name, x in fields.items()])

@@ -98,22 +98,6 @@ def test_texts_of_a_row_have_their_ends(folder, tmp_path):
     assert max(lengths) == room
 
 
-@pytest.mark.slow
-def test_it_is_trained_on_pairs_and_goes_out_again(folder, tmp_path):
-  pairs, fields = pairs_of(folder)
-  run = bert_jax.start('configs/contrastive.py', pairs, tmp_path / 'W', pairs[:5], **fields)
-  assert 0 < run.metrics['mrr'] <= 1
-  found = trained.load(run.workdir)
-  np.testing.assert_allclose(
-    run.model.embed(TEXTS[:3]), [by_hand(found, x) for x in TEXTS[:3]], atol=1e-5
-  )
-  convert.convert(str(run.workdir), f'hf:{tmp_path}/hf')
-  same(found.params, trained.load(tmp_path / 'hf').params, found.config)
-  said = json.loads((tmp_path / 'hf' / 'tokenizer.json').read_text())['post_processor']
-  assert said['single'] == ends()['single']
-  assert trained.load(tmp_path / 'hf').tokenizer.ends == (False, True)
-
-
 def test_what_needs_a_cls_is_one_sentence(folder, tmp_path):
   rows = [{'text': text, 'label': str(len(text) % 2)} for text in TEXTS * 3]
   fields = {'table.text_column': 'text', 'data.seq_length': 32, 'task.max_length': LONGEST}
@@ -121,13 +105,6 @@ def test_what_needs_a_cls_is_one_sentence(folder, tmp_path):
     InputError, match=r'has no \[CLS\] \(nor <s>\), and what is asked of this model'
   ):
     bert_jax.finetune(rows, tmp_path / 'W', eval=rows, model=folder, **fields)
-
-
-def test_a_text_whose_cls_is_left_out_is_none_of_an_encoder(folder, tmp_path):
-  """A vocabulary that has one is read as before."""
-  unigram(tmp_path, ['<pad>', '</s>', '<unk>', '<s>'], post_processor=ends())
-  with pytest.raises(InputError, match='puts nothing before, </s> between and </s> behind'):
-    tokenizers.load_folder(tmp_path).check_encloses()
 
 
 def test_a_sentencepiece_model_alone_has_sentinels_behind_it(tmp_path):

@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-import io
 import json
 import os
 import subprocess
@@ -293,18 +292,6 @@ def test_a_few_shapes_hold_everything(pretrained_model):
   assert seen == list(range(1, 301))
 
 
-@pytest.mark.parametrize(
-  'tokens, rooms',
-  [([16], [16]), ([17], [32]), ([128], [128]), ([30, 20, 129], [64, 256]), ([128, 9], [128, 128])],
-)
-def test_rows_are_the_shortest_that_hold_their_texts(tokens, rooms, tokenizer):
-  texts = [[np.full(n - 2, 5)] for n in tokens]  # [CLS] and [SEP] are added
-  batches = list(packed_rows.batches(Examples(tokenizer, texts, seq_length=256)))
-  rows = [row for batch in batches for row in batch if row['weights'].any()]
-  assert [len(row['segment_ids']) for row in rows] == rooms
-  assert sum((row['segment_ids'] > 0).sum() for row in rows) == sum(tokens)
-
-
 def test_outputs_of_batches_of_many_shapes_are_one_array(tokenizer):
   """A row for each of theirs, in order, whose end is zeros where others are longer."""
   examples = Examples(tokenizer, [[np.full(n, 5)] for n in (200, 9, 30, 31, 7)], seq_length=256)
@@ -359,6 +346,3 @@ def test_lines_come_as_they_are_there(monkeypatch):
     os.write(writes, b'd')
     os.close(writes)
     assert list(chunks) == [[(6, 'end')]] and counts == {'invalid_utf8_lines': 1}
-  content = b''.join(b'%d\n' % i for i in range(lines.CHUNK + 2))
-  monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(content)))
-  assert [len(chunk) for chunk in lines.of_stdin(Counter())] == [lines.CHUNK, 2]

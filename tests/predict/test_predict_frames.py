@@ -2,16 +2,12 @@
 
 import json
 import logging
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from ml_collections import ConfigDict
 from test_predict import NER, as_lines
-
-from bert_jax.tasks.translation import Translate
 
 PLAIN = [{'text': 'old river'}, {'text': 'new garden bad'}, {'text': 'winter'}]
 PAIRS = [{'text': 'old river', 'pair': 'new'}, {'text': 'good', 'pair': 'bad letter'}]
@@ -94,11 +90,6 @@ def test_columns_are_found_as_in_training(ask):
     ask('ner').tag(pd.DataFrame(TOKENS)),
     pd.DataFrame(ask('ner').tag([x['tokens'] for x in TOKENS])),
   )
-  # Translation, whose records are texts.
-  model = SimpleNamespace(config=ConfigDict({'translation': {'source_column': 'de'}}), counts={})
-  asked = Translate.__new__(Translate)
-  asked.model = model
-  assert asked.of_table([{'en': 'b', 'de': 'a'}], 'translate')[0].source == 'a'
 
 
 def test_a_row_without_an_answer_says_why_in_its_place(ask, caplog):
@@ -109,11 +100,6 @@ def test_a_row_without_an_answer_says_why_in_its_place(ask, caplog):
   assert found['error'][['b', 'c']].tolist() == ['the sentence of this row is empty'] * 2
   assert found['label'].isna().tolist() == [False, True, True, False]
   assert '2 of 4 rows have no answer; the first is row 1: the sentence of this row' in caplog.text
-  pair = {'#1 String': ['old', 'old', None], '#2 String': [None, '', ' ']}  # alike, as of CSV
-  half = ask('mrpc').classify(pd.DataFrame(pair))
-  assert half['error'][2] == 'the #1 String and #2 String of this row are empty'
-  half = half[:2]
-  assert half['text'].tolist() == ['old', 'old'] and half['pair'].tolist() == ['', '']
   numbers = ask('sst2').classify(pd.DataFrame({'sentence': [3, 4]}))  # as a table of them is read
   assert numbers['text'].tolist() == ['3', '4']
 

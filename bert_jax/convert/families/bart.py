@@ -2,10 +2,8 @@
 
 from bert_jax.convert.families.record import ENDS, Place, ReleasedFamily, layers
 
-_LAYER = (
-  ('self_attn.q_proj', 'self_attn.k_proj', 'self_attn.v_proj', 'self_attn.out_proj'),
-  ('self_attn_layer_norm', 'fc1', 'fc2', 'final_layer_norm'),
-)
+_ATTENTION = 'self_attn.q_proj', 'self_attn.k_proj', 'self_attn.v_proj', 'self_attn.out_proj'
+_LAYER = 'self_attn_layer_norm', 'fc1', 'fc2', 'final_layer_norm'
 _CROSS = dict(query='q_proj', key='k_proj', value='v_proj', output='out_proj')
 _KEYS = dict(d_model='hidden_size', init_std='initializer_range', scale_embedding='embedding_scale')
 _KEYS |= dict(encoder_layers='num_hidden_layers', decoder_layers='num_decoder_layers')
@@ -22,8 +20,8 @@ _DEFAULTS |= dict(num_decoder_layers=12, embedding_scale=False)
 BART = ReleasedFamily(
   name='bart',
   classes='Bart',
-  modules=layers('model.encoder.layers.#.', *_LAYER)
-  | layers('model.decoder.layers.#.', *_LAYER, 'decoder')
+  modules=layers('model.encoder.layers.#.', _ATTENTION, _LAYER)
+  | layers('model.decoder.layers.#.', _ATTENTION, _LAYER, 'decoder')
   | {
     f'decoder/layer_#/cross_attention/{ours}': f'model.decoder.layers.#.encoder_attn.{theirs}'
     for ours, theirs in _CROSS.items()

@@ -7,6 +7,7 @@ text where they are typed ("[MASK]"), a cache of words, checks of the files, and
 # ruff: noqa: F401
 
 from bert_jax.tokenizers.reading import FILES, in_folder, load, load_folder
+from bert_jax.tokenizers.reserved import RESERVED, Around
 from bert_jax.tokenizers.splitting import MAX_WORD_CHARACTERS, Splitting
-from bert_jax.tokenizers.tokenizer import RESERVED, Around, Encoding, Tokenizer, checked
+from bert_jax.tokenizers.tokenizer import Encoding, Tokenizer, checked
 from bert_jax.tokenizers.wordpiece import wordpiece_tokenizer

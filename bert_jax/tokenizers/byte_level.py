@@ -12,9 +12,9 @@ from typing import Any
 import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
-from bert_jax.errors import InputError
 from bert_jax.tokenizers.language_weights import Texts, WeightedLines
-from bert_jax.tokenizers.tokenizer import OTHER_NAMES, RESERVED, Tokenizer, reserved_ids
+from bert_jax.tokenizers.reserved import OTHER_NAMES, RESERVED, reserved_ids
+from bert_jax.tokenizers.tokenizer import Tokenizer
 from bert_jax.tokenizers.wordpiece import special_token
 
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())  # the pieces of single bytes
@@ -62,12 +62,6 @@ def train_byte_level(
   so a word has the same pieces wherever it stands. The text is held in memory. The same texts give
   the same pieces, since ties are broken by their numbers. sampling: see language_weights.weights.
   """
-  smallest = len(FIRST) + len(ALPHABET) + 1
-  if vocab_size < smallest:
-    raise InputError(
-      f'model.vocab_size (--size) {vocab_size} cannot hold {len(ALPHABET)} bytes and '
-      f'{len(FIRST) + 1} reserved pieces; use {smallest} or more'
-    )
 
   def lines_of(text):
     return [line for line in text.split('\n') if line.strip()]

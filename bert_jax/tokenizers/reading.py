@@ -16,16 +16,9 @@ from bert_jax.files import Path
 from bert_jax.text import files
 from bert_jax.tokenizers import sentence_piece
 from bert_jax.tokenizers.byte_level import byte_level_content
+from bert_jax.tokenizers.reserved import RESERVED, ROLES, Around, reserved_ids
 from bert_jax.tokenizers.splitting import Splitting
-from bert_jax.tokenizers.tokenizer import (
-  BLANK,
-  RESERVED,
-  ROLES,
-  Around,
-  Tokenizer,
-  listed,
-  reserved_ids,
-)
+from bert_jax.tokenizers.tokenizer import BLANK, Tokenizer, listed
 from bert_jax.tokenizers.wordpiece import (
   is_uncased,
   read_vocab,
@@ -85,7 +78,6 @@ def load(path: str | Path, *, do_lower_case: bool | None = True) -> Tokenizer:
       pieces = read_vocab(path)
       splitting = _splitting(path, pieces, do_lower_case)
       tokenizer = wordpiece_tokenizer(pieces, splitting, source=str(path))
-    _check_tokens_beside(path, tokenizer)
     return tokenizer
 
 
@@ -110,7 +102,7 @@ def _splitting(path: Path, pieces: list[str], do_lower_case: bool | None) -> Spl
   if settings.get('do_lower_case') is None:
     lower = is_uncased(path, pieces) if do_lower_case is None else do_lower_case
     settings['do_lower_case'] = lower
-  splitting = Splitting.of(settings, beside)
+  splitting = Splitting.of(settings)
   if do_lower_case not in (None, splitting.do_lower_case):
     raise InputError(f'{beside} says do_lower_case is {not do_lower_case}; use that')
   return splitting
@@ -136,16 +128,13 @@ def _names(path: Path, ids: Mapping[str, int]) -> dict[str, str]:
   otherwise than usual."""
   settings = files.json_of(path.with_name('special_tokens_map.json'))
   settings |= files.json_of(path.with_name('tokenizer_config.json'))
-  pieces, names = sorted(ids, key=lambda piece: ids[piece]), {}
-  usual = {name: pieces[i] for name, i in reserved_ids(pieces).items()}
-  # What stands for a pad that a vocabulary lacks: see Tokenizer.pad_id.
-  last = max(usual.values(), key=lambda piece: ids[piece], default='')
-  usual.setdefault('[PAD]', usual.get('[UNK]', last))
+  usual = reserved_ids(sorted(ids, key=lambda piece: ids[piece]))
+  names = {}
   for role in ('mask', 'pad'):
     token = settings.get(f'{role}_token')
     if isinstance(token, dict):
       token = token.get('content')
-    if token in ids and token != usual.get(ROLES[role]):
+    if token in ids and ids[token] != usual.get(ROLES[role]):
       names[ROLES[role]] = token
   return names
 
@@ -187,7 +176,6 @@ def _check_beside(path: Path, tokenizer: Tokenizer) -> None:
   beside = path.with_name('tokenizer_config.json')
   settings = files.json_of(beside)
   if tokenizer.splitting and str(settings.get('tokenizer_class')).startswith('Bert'):
-    Splitting.of(settings, beside)
     for flag in ('do_lower_case', 'tokenize_chinese_chars', 'strip_accents'):
       if settings.get(flag) not in (None, getattr(tokenizer.splitting, flag)):
         raise InputError(
@@ -213,34 +201,8 @@ def _read_pair(vocabulary: Path, merges: Path) -> Tokenizer:
   return Tokenizer(content, source=str(vocabulary))
 
 
-def _check_tokens_beside(path: Path, tokenizer: Tokenizer) -> None:
-  """InputError if the files beside a vocabulary name tokens that no text is searched for."""
-  settings = files.json_of(path.with_name('special_tokens_map.json'))
-  settings |= files.json_of(path.with_name('tokenizer_config.json'))
-  tokens = list(files.json_of(path.with_name('added_tokens.json')))
-  for name in ('additional_special_tokens', 'extra_special_tokens', 'added_tokens_decoder'):
-    more = settings.get(name) or ()
-    tokens += more.values() if isinstance(more, dict) else more
-  known = {token['content'] for token in tokenizer.content['added_tokens']}
-  known |= {tokenizer.pieces[i] for i in tokenizer.special_ids}
-  for token in tokens:
-    name = token.get('content') if isinstance(token, dict) else token
-    if name not in known and str(name).upper() not in RESERVED:
-      raise InputError(
-        f'the files beside {path} add the token {quoted(name)}, which texts are not searched for; '
-        'let transformers save its tokenizer.json beside it.'
-      )
-
-
 # Classes, or model_types, that split words by another program than a vocabulary beside them says.
 _OTHER_CLASSES = ('bertjapanese', 'bertweet', 'phobert', 'herbert')
-# {setting of a tokenizer_config.json: what is read}
-_USUAL = {
-  'word_tokenizer_type': 'basic',
-  'subword_tokenizer_type': 'wordpiece',
-  'do_basic_tokenize': True,
-  'never_split': [],
-}
 
 
 def _check_words(path: Path) -> None:
@@ -249,17 +211,13 @@ def _check_words(path: Path) -> None:
   model = files.json_of(path.with_name('config.json'))
   kind = settings.get('tokenizer_class') or model.get('tokenizer_class') or model.get('model_type')
   name = str(kind).lower().replace('-', '')
-  fix, wrong = 'this model cannot be read', ''
   if name.startswith('roformer'):
-    fix, wrong = _BY_CHARACTERS, f'tokenizer_class {kind}'
-  elif path.name != 'tokenizer.json':
-    if name.startswith(_OTHER_CLASSES):
-      wrong = f'tokenizer_class {kind}'
-    for setting, usual in _USUAL.items():
-      if settings.get(setting) not in (None, usual):
-        wrong = f'{setting} {settings[setting]}'
-  if wrong:
-    raise InputError(
-      f'{path.parent} asks for {first_line(wrong)}, which splits words otherwise than here '
-      f'with a {path.name}; {fix}.'
-    )
+    advice = _BY_CHARACTERS
+  elif name.startswith(_OTHER_CLASSES) and path.name != 'tokenizer.json':
+    advice = 'this model cannot be read'
+  else:
+    return
+  raise InputError(
+    f'{path.parent} is of the class {first_line(kind)}, which splits words otherwise than '
+    f'here with a {path.name}; {advice}.'
+  )

@@ -48,7 +48,7 @@ def load_or_train(
       settings.kind,
       texts(),
       vocab_size=size,
-      splitting=Splitting.of(settings, 'config.tokenizer'),
+      splitting=Splitting.of(settings),
       character_coverage=settings.character_coverage,
       sampling=config.corpus.sampling if 'corpus' in config else 1.0,
     )

@@ -20,13 +20,14 @@ from bert_jax.errors import InputError, quoted
 from bert_jax.files import Path
 from bert_jax.text import files, protobuf
 from bert_jax.tokenizers.language_weights import Texts, WeightedLines
-from bert_jax.tokenizers.tokenizer import SPACE, Around, Tokenizer, reserved_ids
+from bert_jax.tokenizers.reserved import RESERVED, Around, reserved_ids
+from bert_jax.tokenizers.tokenizer import SPACE, Tokenizer
 from bert_jax.tokenizers.wordpiece import special_token
 
 FILES = 'spiece.model', 'sentencepiece.bpe.model', 'spm.model'
 _DEBERTA, _T5 = 'DebertaV2Tokenizer', 'T5Tokenizer'
-# Field numbers in sentencepiece_model.proto; _UNIGRAM and _BPE are values of _MODEL_TYPE.
-_TRAINER, _MODEL_TYPE, _UNIGRAM, _BPE, _BLANK_IS_SUFFIX = 2, 3, 1, 2, 24
+# Field numbers in sentencepiece_model.proto; _UNIGRAM is a value of _MODEL_TYPE.
+_TRAINER, _MODEL_TYPE, _UNIGRAM = 2, 3, 1
 _NORMALIZER, _CHARSMAP = 3, 2
 _AFTER_NUMBER = 100.0  # the extra cost of "1," over its two pieces
 _FAIRSEQ = '<unk>', '<s>', '</s>'  # what a model begins with that has no further settings
@@ -60,6 +61,7 @@ CLASSES = {
 }
 OURS = Release()  # and of others, who train their models as SentencePiece's documentation says
 
+_LOWER = {'type': 'Lowercase'}
 _STRIP = {'type': 'Strip', 'strip_left': True, 'strip_right': True}
 _ONE_BLANK = {'type': 'Replace', 'pattern': {'Regex': ' {2,}'}, 'content': ' '}
 
@@ -74,7 +76,7 @@ def read_model(path: Path) -> Tokenizer:
 def content_of(path: Path) -> tuple[dict[str, Any], Release]:
   """(the content of a tokenizer.json, the Release) of the model at a path."""
   name = _class_of(path)
-  if path.name == 'spm.model' and name != _DEBERTA or path.name not in FILES:
+  if path.name not in FILES or (path.name == 'spm.model' and name != _DEBERTA):
     return model_content(path.read_bytes(), str(path)), OURS
   if name not in CLASSES:
     raise InputError(
@@ -82,46 +84,66 @@ def content_of(path: Path) -> tuple[dict[str, Any], Release]:
       f'write its tokenizer_class ({" or ".join(CLASSES)}) into tokenizer_config.json.'
     )
   release = CLASSES[name]
-  last = release.last
   model, kind, charsmap = _parsed(path.read_bytes(), str(path))
   begins = tuple(model.id_to_piece(i) for i in range(len(release.begins)))
-  if kind != _UNIGRAM or begins != release.begins or any(_has(model, x) for x in last):
-    wanted = f'begins with {" ".join(release.begins)}' if release.begins else 'is a unigram model'
+  if kind != _UNIGRAM or begins != release.begins:
     raise InputError(
-      f'{path} is no model of {name}, which {wanted} and has no {last[0] if last else ""}; '
-      'is it of another?'
+      f'{path} is no model of {name}, which is a unigram model that begins with '
+      f'{" ".join(release.begins) or "any piece"}; is it of another?'
     )
-  vocabulary = [[model.id_to_piece(i), model.get_score(i)] for i in range(len(model))]
-  if release.first or last:
-    first = [[x, -100.0 if x == '<unk>NOTUSED' else 0.0] for x in release.first]
-    vocabulary = first + vocabulary[release.replaced :] + [[piece, 0.0] for piece in last]
-  else:
-    for pair in vocabulary:
-      if re.search(r'\d,$', pair[0]):
-        pair[1] -= _AFTER_NUMBER
-  special = {*release.first, *last, '[CLS]', '[SEP]', '[MASK]', '[PAD]', '<pad>', '<unk>', '[UNK]'}
+  vocabulary = _with_special(model, release)
+  special = {*release.first, *release.last, *RESERVED, '<pad>', '<unk>'}
   added = []
   for i, (piece, _) in enumerate(vocabulary):
     if piece in special:
-      strips = 'mask' in piece.lower() and name != _DEBERTA
-      added.append(special_token(i, piece, lstrip=strips))
-  before, words = _steps(path, name)
-  steps = [*before, *charsmap, *([_ONE_BLANK] if name == _DEBERTA else [])]
-  unknown = release.first.index('<unk>') if release.first else model.unk_id()
+      takes_blank = 'mask' in piece.lower() and name != _DEBERTA
+      added.append(special_token(i, piece, lstrip=takes_blank))
+  settings = files.json_of(path.with_name('tokenizer_config.json'))
+  if name == _DEBERTA:
+    before = [_LOWER, _STRIP] if settings.get('do_lower_case') else [_STRIP]
+    steps, splitters = [*before, *charsmap, _ONE_BLANK], [SPACE]
+  else:
+    before = [] if release.first else _of_albert(settings)
+    steps, splitters = [*before, *charsmap], [{'type': 'WhitespaceSplit'}, SPACE]
   content = {
     'version': '1.0',
     'added_tokens': added,
     'normalizer': {'type': 'Sequence', 'normalizers': steps},
-    'pre_tokenizer': {'type': 'Sequence', 'pretokenizers': [*words, SPACE]},
+    'pre_tokenizer': {'type': 'Sequence', 'pretokenizers': splitters},
     'decoder': SPACE,
     'model': {
       'type': 'Unigram',
-      'unk_id': unknown,
+      'unk_id': release.first.index('<unk>') if release.first else model.unk_id(),
       'byte_fallback': False,
       'vocab': vocabulary,
     },
   }
   return content, release
+
+
+def _with_special(model: Any, release: Release) -> list[list[Any]]:
+  """[[piece, score], ...] of a released model with its special pieces."""
+  vocabulary = [[model.id_to_piece(i), model.get_score(i)] for i in range(len(model))]
+  if release.first or release.last:
+    first = [[x, -100.0 if x == '<unk>NOTUSED' else 0.0] for x in release.first]
+    last = [[piece, 0.0] for piece in release.last]
+    return first + vocabulary[release.replaced :] + last
+  for pair in vocabulary:
+    if re.search(r'\d,$', pair[0]):
+      pair[1] -= _AFTER_NUMBER
+  return vocabulary
+
+
+def _of_albert(settings: dict[str, Any]) -> list[dict[str, Any]]:
+  """What ALBERT and FNet do to a text before SentencePiece's own steps."""
+  steps: list[dict[str, Any]] = []
+  for mark in ('``', "''"):
+    steps.append({'type': 'Replace', 'pattern': {'String': mark}, 'content': '"'})
+  if not settings.get('keep_accents'):
+    steps += [{'type': 'NFKD'}, {'type': 'StripAccents'}]
+  if settings.get('do_lower_case') is not False:
+    steps.append(_LOWER)
+  return steps
 
 
 def ids_of(path: Path) -> dict[str, int]:
@@ -209,20 +231,11 @@ def _parsed(data: bytes, source: str) -> tuple[Any, int, list[dict[str, Any]]]:
   parts = protobuf.messages(data)
   trainer = dict(protobuf.fields(parts.get(_TRAINER, b'')))
   kind = trainer.get(_MODEL_TYPE, _UNIGRAM)
-  if kind not in (_UNIGRAM, _BPE) or trainer.get(_BLANK_IS_SUFFIX):
-    raise InputError(
-      f'{source} is a SentencePiece model of characters or words, or with the blank behind its '
-      'words; give a unigram or BPE model.'
-    )
   charsmap = protobuf.messages(parts.get(_NORMALIZER, b'')).get(_CHARSMAP)
   if not charsmap:
     return model, kind, []
   encoded = base64.b64encode(charsmap).decode()
   return model, kind, [{'type': 'Precompiled', 'precompiled_charsmap': encoded}]
-
-
-def _has(model: Any, piece: str) -> bool:
-  return model.piece_to_id(piece) != model.unk_id()
 
 
 def _class_of(path: Path) -> str:
@@ -233,25 +246,6 @@ def _class_of(path: Path) -> str:
   kind = files.json_of(path.with_name('config.json')).get('model_type')
   by_type = {release.model_type: name for name, release in CLASSES.items()}
   return str(by_type.get(kind))
-
-
-def _steps(path: Path, name: str) -> tuple[list[Any], list[Any]]:
-  """What a class does to a text: (the steps before SentencePiece's own, what splits words)."""
-  settings = files.json_of(path.with_name('tokenizer_config.json'))
-  lower = {'type': 'Lowercase'}
-  if name == _DEBERTA:
-    marks = [{'type': 'Punctuation', 'behavior': 'Isolated'}]
-    before = [lower, _STRIP] if settings.get('do_lower_case') else [_STRIP]
-    return before, marks if settings.get('split_by_punct') else []
-  before: list[Any] = []
-  if not CLASSES[name].first:
-    for mark in ('``', "''"):
-      before.append({'type': 'Replace', 'pattern': {'String': mark}, 'content': '"'})
-    if not settings.get('keep_accents'):
-      before += [{'type': 'NFKD'}, {'type': 'StripAccents'}]
-    if settings.get('do_lower_case') is not False:
-      before.append(lower)
-  return before, [{'type': 'WhitespaceSplit'}]
 
 
 # ------------------------------------------------------------------------------ training
@@ -301,24 +295,15 @@ def _lines(text: str) -> list[str]:
 
 def train_model(**settings: Any) -> bytes:
   """Trains a model and returns its bytes; settings: arguments of SentencePieceTrainer.train."""
-  model, size = io.BytesIO(), f'model.vocab_size (--size) {settings["vocab_size"]}'
+  model = io.BytesIO()
   try:
     sentencepiece.SentencePieceTrainer.train(
       **settings, model_writer=model, num_threads=_THREADS, minloglevel=2
     )
   except RuntimeError as error:
-    message = str(error)
-    too_small = re.search(r'smaller than required_chars\. \d+ vs (\d+)', message)
-    if too_small:
-      raise InputError(
-        f'{size} cannot hold the characters of the corpus; '
-        f'use {too_small[1]} or more, or lower character_coverage'
-      ) from error
-    too_large = re.search(r'set it to a value <= (\d+)', message)
-    if too_large:
-      raise InputError(
-        f'{size} is more than this corpus supports; use {too_large[1]} or less'
-      ) from error
-    why = message.split('] ')[-1].strip()
-    raise InputError(f'SentencePiece could not train on this corpus: {why}') from error
+    why = str(error).split('] ')[-1].strip()
+    raise InputError(
+      f'SentencePiece cannot train model.vocab_size (--size) {settings["vocab_size"]} pieces on '
+      f'this corpus: {why}'
+    ) from error
   return model.getvalue()

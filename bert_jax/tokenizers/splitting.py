@@ -11,8 +11,6 @@ from typing import Any
 
 from tokenizers import normalizers, pre_tokenizers
 
-from bert_jax.errors import InputError, quoted
-
 MAX_WORD_CHARACTERS = 100  # a longer word is [UNK]
 _WORDS = pre_tokenizers.BertPreTokenizer()
 
@@ -30,15 +28,13 @@ class Splitting:
       object.__setattr__(self, 'strip_accents', self.do_lower_case)
 
   @classmethod
-  def of(cls, settings: Mapping[str, Any], source: object) -> 'Splitting':
+  def of(cls, settings: Mapping[str, Any]) -> 'Splitting':
     """By the settings of a file or a config with these names; one that is None has its default."""
     given = {}
     for field in dataclasses.fields(cls):
       value = settings.get(field.name)
-      if not isinstance(value, bool | None):
-        raise InputError(f'{source} says {field.name} is {quoted(value)}; write true or false.')
       if value is not None:
-        given[field.name] = value
+        given[field.name] = bool(value)
     return cls(**given)
 
   def to_json(self) -> dict[str, bool]:

@@ -2,8 +2,7 @@
 library `tokenizers`. WordPiece, SentencePiece and byte-level BPE are makers of such content.
 
 Text is not searched for reserved pieces ("[MASK]", "<s>"), which are plain where they are typed.
-BERT reserves five pieces. GPT-2 has one, <|endoftext|>, which begins and ends a text; GPT has only
-<unk>. Asking a vocabulary for the id of a reserved piece that it lacks is an InputError.
+Asking a vocabulary for the id of a reserved piece that it lacks is an InputError.
 """
 
 import hashlib
@@ -18,13 +17,18 @@ import tokenizers
 from bert_jax.errors import InputError, first_line
 from bert_jax.files import Path, make_folder, write_whole
 from bert_jax.text.sentences import UNSPACED
+from bert_jax.tokenizers.reserved import (
+  OTHER_NAMES,
+  ROLES,
+  SPELLINGS,
+  Around,
+  reserved_ids,
+  template,
+  usual_around,
+)
 from bert_jax.tokenizers.runs import IdsOfRuns
 from bert_jax.tokenizers.splitting import Splitting, splitting_of
 
-RESERVED = ('[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]')
-OTHER_NAMES = dict(zip(RESERVED, ('<pad>', '<unk>', '<s>', '</s>', '<mask>')))  # RoBERTa's
-END_OF_TEXT = '<|endoftext|>'  # GPT-2's; stands for [CLS] and [SEP] where there are none
-ROLES = dict(zip(('pad', 'unk', 'cls', 'sep', 'mask'), RESERVED))  # in tokenizer_config.json
 BLANK = 'Ġ'  # how byte-level vocabularies write a space
 MARK = '▁'  # how SentencePiece does
 SPACE = {'type': 'Metaspace', 'replacement': MARK, 'prepend_scheme': 'always', 'split': True}
@@ -39,14 +43,6 @@ class Encoding(NamedTuple):
   ids: np.ndarray  # [n] int32
   offsets: np.ndarray  # [n, 2] int32, start and end in characters of the text as given
   word_starts: np.ndarray  # [n] bool, True at the first piece of a word
-
-
-class Around(NamedTuple):
-  """The ids that stand before, between and behind the texts of a pair."""
-
-  before: tuple[int, ...]
-  between: tuple[int, ...]
-  behind: tuple[int, ...]
 
 
 class Tokenizer:
@@ -78,7 +74,7 @@ class Tokenizer:
     self.pieces = _pieces(self._listed, self._added, source)
     self.vocab_size = len(self.pieces)
     self._reserve(around)
-    searched = self._searched()
+    searched = self._library_content()
     self._library = tokenizers.Tokenizer.from_str(json.dumps(searched))
     self._library.encode_special_tokens = True
     known = [searched, sorted(self.reserved.items()), self.begin_ids, self.between]
@@ -97,41 +93,30 @@ class Tokenizer:
 
   def _reserve(self, around: Around | None) -> None:
     """Sets the ids of reserved pieces and what stands around texts."""
-    kind, known = self.content['model']['type'], reserved_ids(self.pieces)
-    needed = RESERVED
-    if kind == 'BPE':  # GPT's and others' have other special tokens
-      needed = ()
-    elif kind == 'Unigram' and '[CLS]' not in known:  # T5's
-      needed = '[PAD]', '[UNK]', '[SEP]'
-    for name in needed:
-      if name not in known:
-        raise InputError(
-          f'{self.source} has no {name} (nor {OTHER_NAMES[name]}); '
-          f'a BERT vocabulary needs {" ".join(RESERVED)}'
-        )
+    known = reserved_ids(self.pieces)
+    if self.content['model']['type'] != 'BPE':  # GPT's and others' have other special tokens
+      for name in ('[PAD]', '[UNK]', '[SEP]'):
+        if name not in known:
+          raise InputError(
+            f'{self.source} has no {name} (nor {OTHER_NAMES[name]}); a BERT vocabulary needs it.'
+          )
     self.reserved = known | {role: self.pieces.index(x) for role, x in self.names.items()}
-    cls, end = known.get('[CLS]'), reserved_id(self.pieces, END_OF_TEXT)
-    sep = (known['[SEP]'],) if '[SEP]' in known else ()
-    # GPT-2 gets the text alone, since its one special piece says that another text has ended.
-    self.begin_ids: tuple[int, ...] = () if cls is None or cls == end else (cls,)
-    self.between = 2 if sep and self.pieces[sep[0]] == OTHER_NAMES['[SEP]'] else 1
-    usual = Around(self.begin_ids, sep * self.between, sep)
-    self.around, self.encloses = around or usual, True
+    usual = usual_around(self.pieces, known)
+    self.around = around or usual
     self.is_usual = self.around == usual
-    if around:
-      before, between, behind = around
-      has_cls = len(before) == 1 or not (before or '[CLS]' in self.reserved)
-      self.encloses = has_cls and len(behind) == 1 and {*between} == {*behind}
-      self.begin_ids = tuple(before)
-      if self.encloses:
-        self.reserved['[SEP]'] = behind[0]
-        if before:
-          self.reserved['[CLS]'] = before[0]
-        self.between = len(between)
+    self.begin_ids = self.around.before
+    self.between = max(1, len(usual.between))
+    before, between, behind = self.around
+    has_cls = len(before) == 1 or not (before or '[CLS]' in self.reserved)
+    self.encloses = has_cls and len(behind) == 1 and {*between} == {*behind}
+    if self.encloses:
+      self.between = len(between)
+      self.reserved['[SEP]'] = behind[0]
+      if before:
+        self.reserved['[CLS]'] = before[0]
     # Of tokens added beside these, texts are searched for all but those with a reserved name.
     added = {token['content'] for token in self._added}
-    spellings = {*RESERVED, *map(str.lower, RESERVED), *OTHER_NAMES.values(), END_OF_TEXT}
-    self._hidden = {self.pieces[i] for i in self.special_ids} | (spellings - added)
+    self._hidden = {self.pieces[i] for i in self.special_ids} | (SPELLINGS - added)
     self.searched = added - self._hidden
 
   @property
@@ -161,9 +146,17 @@ class Tokenizer:
       )
     return self.reserved[name]
 
-  cls_id = property(lambda self: self._reserved_id('[CLS]'))
-  sep_id = property(lambda self: self._reserved_id('[SEP]'))
-  mask_id = property(lambda self: self._reserved_id('[MASK]'))
+  @property
+  def cls_id(self) -> int:
+    return self._reserved_id('[CLS]')
+
+  @property
+  def sep_id(self) -> int:
+    return self._reserved_id('[SEP]')
+
+  @property
+  def mask_id(self) -> int:
+    return self._reserved_id('[MASK]')
 
   @property
   def unk_id(self) -> int:
@@ -177,7 +170,7 @@ class Tokenizer:
 
   # ------------------------------------------------------------------------ the library
 
-  def _searched(self) -> dict[str, Any]:
+  def _library_content(self) -> dict[str, Any]:
     """The tokenizer.json that texts are encoded with. Tokens that texts are not searched for get a
     blank before them in the model, which no word has, so no text can produce one; those that are
     not in the model are special, and the library is told to take no text for such."""
@@ -203,34 +196,32 @@ class Tokenizer:
   def _set_words(self) -> None:
     """Sets for each piece whether words begin or end there, and whether it is a blank that goes
     with the next piece. In scripts without blanks each piece of a SentencePiece model is a word."""
-    model, kinds = self.content['model'], _kinds(self.content.get('pre_tokenizer'))
+    model, splitter = self.content['model'], json.dumps(self.content.get('pre_tokenizer'))
     prefix, suffix = model.get('continuing_subword_prefix'), model.get('end_of_word_suffix')
     normalizer = json.dumps(self.content.get('normalizer'), ensure_ascii=False)
-    marks_blanks = 'Metaspace' in kinds or _MARK_FOR_BLANK in normalizer
-    if 'ByteLevel' in kinds:
+    keeps_blanks, marks_words = '"ByteLevel"' in splitter, '"Metaspace"' in splitter
+    marks_blanks = _MARK_FOR_BLANK in normalizer
+    is_added = np.array([piece in self.searched for piece in self.pieces])
+    begins = ends = is_added
+    if keeps_blanks:
       begins = [piece.startswith(BLANK) for piece in self.pieces]
-      ends = [False] * self.vocab_size
-    elif marks_blanks:
+    elif marks_words or marks_blanks:
       begins = [bool(x[:1] == MARK or _FIRST_UNSPACED.match(x)) for x in self.pieces]
       ends = [bool(_LAST_UNSPACED.search(x)) for x in self.pieces]
     elif suffix:
       ends = [piece.endswith(suffix) for piece in self.pieces]
-      begins = [False] * self.vocab_size
     elif model['type'] == 'WordPiece':
       begins = [not piece.startswith(prefix or '##') for piece in self.pieces]
-      ends = [False] * self.vocab_size
     else:
-      split = first_line(', '.join(kinds)) if kinds else 'nothing'
       raise InputError(
-        f'{self.source} is a {first_line(model["type"])} split by {split}, and read are WordPiece '
-        'and what ByteLevel or Metaspace splits, or marks blanks or ends of words; '
+        f'{self.source} is a {first_line(model["type"])} whose words cannot be told: read are '
+        'WordPiece and what ByteLevel or Metaspace splits, or marks blanks or ends of words; '
         'put a vocab.txt or *.model beside it.'
       )
-    is_added = np.array([piece in self.searched for piece in self.pieces])
-    self._begins_word, self._ends_word = np.array(begins) | is_added, np.array(ends) | is_added
+    self._begins_word = np.array(begins) | is_added
+    self._ends_word = np.array(ends) | is_added
     self._blank = np.array([piece == MARK for piece in self.pieces])
-    self.blank_is_of_word = 'ByteLevel' in kinds or (marks_blanks and 'Metaspace' not in kinds)
-    splitter = json.dumps(self.content.get('pre_tokenizer'))
+    self.blank_is_of_word = keeps_blanks or (marks_blanks and not marks_words)
     self.add_prefix_space = '"add_prefix_space": true' in splitter
     takes_blank = {token['content'] for token in self._added if token.get('lstrip')}
     self.mask_takes_blank = (
@@ -299,15 +290,17 @@ class Tokenizer:
         runs.append([])
       else:
         runs[-1].append(i)
-    first, *rest = [self._library.decode(run) for run in runs]
+    texts = [self._library.decode(run) for run in runs]
     if not self.blank_is_of_word:
-      parts = [first]
-      for text in rest:
+      parts = texts[:1]
+      for text in texts[1:]:
         parts += ['[MASK]', text]
       return ' '.join(part for part in parts if part)
     # A mask takes the blank before it; no text begins with a blank that was put there.
-    whole = ' [MASK]'.join([first, *rest])
-    return whole.removeprefix(' ') if self.add_prefix_space or not first else whole
+    whole = ' [MASK]'.join(texts)
+    if self.add_prefix_space or not texts[0]:
+      return whole.removeprefix(' ')
+    return whole
 
   def encode_with_masks(self, text: str) -> np.ndarray:
     """The ids of a text in which "[MASK]" means the mask token, for fill-mask."""
@@ -373,29 +366,6 @@ def _next_letter(text: str) -> np.ndarray:
   return np.minimum.accumulate(places[::-1])[::-1]
 
 
-def template(pieces: Sequence[str], around: Around) -> dict[str, Any]:
-  """The post_processor of a tokenizer.json that puts ids around texts."""
-
-  def special(ids, kind):
-    return [{'SpecialToken': {'id': pieces[i], 'type_id': kind}} for i in ids]
-
-  first, second = ({'Sequence': {'id': x, 'type_id': i}} for i, x in enumerate('AB'))
-  before, between, behind = around
-  used = {pieces[i]: i for i in (*before, *between, *behind)}
-  return {
-    'type': 'TemplateProcessing',
-    'single': [*special(before, 0), first, *special(behind, 0)],
-    'pair': [
-      *special(before, 0),
-      first,
-      *special(between, 0),
-      second,
-      *special(behind, 1),
-    ],
-    'special_tokens': {x: {'id': x, 'ids': [i], 'tokens': [x]} for x, i in used.items()},
-  }
-
-
 def checked(texts: Sequence[str]) -> list[str]:
   """The texts as given; InputError if they are not strings.
   Lone surrogates (halves of characters), which the library refuses, become U+FFFD."""
@@ -405,27 +375,6 @@ def checked(texts: Sequence[str]) -> list[str]:
     if not isinstance(text, str):
       raise InputError(f'text {i} is {type(text).__name__}, not str; decode or convert it first')
   return [t if t.isascii() else _SURROGATES.sub('\ufffd', t) for t in texts]
-
-
-def reserved_id(pieces: list[str], name: str) -> int | None:
-  """The id of a reserved piece in any of its spellings; None if it is missing."""
-  for spelling in (name, name.lower(), OTHER_NAMES.get(name, name)):
-    if spelling in pieces:
-      return pieces.index(spelling)
-  return None
-
-
-def reserved_ids(pieces: list[str]) -> dict[str, int]:
-  """{name: id} of the RESERVED pieces that are there; END_OF_TEXT stands for [CLS] and [SEP]."""
-  end = reserved_id(pieces, END_OF_TEXT)
-  ids = {}
-  for name in RESERVED:
-    i = reserved_id(pieces, name)
-    if i is None and name in ('[CLS]', '[SEP]'):
-      i = end
-    if i is not None:
-      ids[name] = i
-  return ids
 
 
 def listed(content: Mapping[str, Any]) -> dict[str, int]:
@@ -439,28 +388,14 @@ def listed(content: Mapping[str, Any]) -> dict[str, int]:
 def _pieces(vocabulary: Mapping[str, Any], added: list[dict[str, Any]], source: str) -> list[str]:
   """All pieces in order of their ids, which must have no gap."""
   ids = {token['content']: token['id'] for token in added} | dict(vocabulary)
-  for piece, i in ids.items():
-    if not isinstance(i, int):
-      raise InputError(f'the id of {piece!r:.60} in {source} is no number; is it whole?')
   pieces = sorted(ids, key=lambda piece: ids[piece])
   if [ids[piece] for piece in pieces] != list(range(len(pieces))):
     raise InputError(f'the ids of {source} do not count from 0 without a gap; it cannot be read.')
   return pieces
 
 
-def _kinds(part: Mapping[str, Any] | None) -> list[str]:
-  """The type of a part of a tokenizer.json, or the types within if it is a Sequence."""
-  if not part:
-    return []
-  if part.get('type') != 'Sequence':
-    return [part['type']]
-  inside = []
-  for step in part.get('pretokenizers') or part.get('normalizers') or ():
-    inside += _kinds(step)
-  return inside
-
-
 def _is_trained_here(content: Mapping[str, Any]) -> bool:
   """Whether texts are split as by sentence_piece.model_content: no piece reaches across a blank."""
-  steps = _kinds(content.get('normalizer'))
-  return steps[-2:] == ['Replace', 'Strip'] and content.get('pre_tokenizer') == SPACE
+  steps = (content.get('normalizer') or {}).get('normalizers') or ()
+  kinds = [step['type'] for step in steps[-2:]]
+  return kinds == ['Replace', 'Strip'] and content.get('pre_tokenizer') == SPACE

@@ -6,8 +6,9 @@ from typing import Any
 
 from bert_jax.errors import InputError, log, quoted
 from bert_jax.files import Path
+from bert_jax.tokenizers.reserved import RESERVED, reserved_id
 from bert_jax.tokenizers.splitting import MAX_WORD_CHARACTERS, UNCASED, Splitting
-from bert_jax.tokenizers.tokenizer import RESERVED, Tokenizer, reserved_id
+from bert_jax.tokenizers.tokenizer import Tokenizer
 
 
 def wordpiece_tokenizer(

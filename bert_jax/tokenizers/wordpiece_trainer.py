@@ -16,9 +16,10 @@ import sentencepiece
 from bert_jax.errors import InputError
 from bert_jax.files import Path
 from bert_jax.tokenizers.language_weights import Texts, by_language, weighted_shares, weights
+from bert_jax.tokenizers.reserved import RESERVED
 from bert_jax.tokenizers.sentence_piece import train_model
 from bert_jax.tokenizers.splitting import MAX_WORD_CHARACTERS, Splitting
-from bert_jax.tokenizers.tokenizer import RESERVED, Tokenizer, checked
+from bert_jax.tokenizers.tokenizer import Tokenizer, checked
 from bert_jax.tokenizers.wordpiece import wordpiece_tokenizer
 
 _SPACE = re.compile('[ \t\r\n]+')
@@ -51,28 +52,25 @@ def train_wordpiece(
     for c in word:
       characters[c] += count
   alphabet = _cover(characters, character_coverage)
-  kept = set(alphabet)
   # Chinese characters and punctuation always stand alone: no word goes on with them.
   inside = [c for c in alphabet if len(splitting.words('a' + c)) == 1]
-  smallest = len(RESERVED) + len(alphabet) + len(inside)
-  if vocab_size < smallest:
+  pieces = [*RESERVED, *alphabet, *('##' + c for c in inside)]
+  if vocab_size < len(pieces):
     raise InputError(
       f'model.vocab_size (--size) {vocab_size} cannot hold the {len(alphabet)} characters '
       f'of the corpus and the {len(inside)} that continue a word; '
-      f'use {smallest} or more, or lower character_coverage'
+      f'use {len(pieces)} or more, or lower character_coverage'
     )
-  known = {word: n for word, n in words.items() if kept.issuperset(word)}
-  mergeable = {w: n for w, n in known.items() if 1 < len(w) <= MAX_WORD_CHARACTERS}
-  pieces = [*RESERVED, *alphabet, *('##' + c for c in inside)]
-  pieces += _merges(mergeable, alphabet, vocab_size - smallest)
+  kept = set(alphabet)
+  mergeable = {}
+  for word, count in words.items():
+    if 1 < len(word) <= MAX_WORD_CHARACTERS and kept.issuperset(word):
+      mergeable[word] = count
+  pieces += _merges(mergeable, alphabet, vocab_size - len(pieces))
   unused = [f'[unused{i}]' for i in range(vocab_size - len(pieces))]
-  dropped = 0
-  for language_words in counts.values():
-    dropped += sum(n for word, n in language_words.items() if word not in known)
   counted = {
     'words': sum(sizes.values()),
     'distinct_words': len(words),
-    'words_with_dropped_characters': dropped,
     'characters_kept': len(alphabet),
     'characters_dropped': len(characters) - len(alphabet),
     'pieces': len(pieces),

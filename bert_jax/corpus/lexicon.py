@@ -18,7 +18,6 @@ from bert_jax.text.sentences import UNSPACED
 
 _UNSPACED = re.compile(f'[{UNSPACED}]')
 _HAN = re.compile('[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]')
-_ODD_BLANKS = re.compile(r'\s\s|[^\S ]')
 _JOINERS = '\u200c\u200d'
 
 
@@ -81,18 +80,14 @@ class Lexicon:
     """The matches in a text, [(start, end)] in characters: the leftmost, among those the longest.
     They do not overlap and neither begin nor end inside a word: 'art' is not in 'party'. In a
     script without blanks between words, they begin and end anywhere but before a combining mark."""
-    original = None  # positions in `text` of its characters when stretches of blanks are one
-    if _ODD_BLANKS.search(text):
-      original = [part.start() for part in re.finditer(r'\s+|\S', text)]
-      text = re.sub(r'\s+', ' ', text)
     folded = _lower(text) if self.do_lower_case else text
-    matches = self._automaton.find_matches_as_indexes(folded, overlapping=True)
+    found = self._automaton.find_matches_as_indexes(folded, overlapping=True)
     out, last = [], 0
-    for _, start, end in sorted(matches, key=lambda match: (match[1], -match[2])):
+    for _, start, end in sorted(found, key=lambda match: (match[1], -match[2])):
       if start >= last and not (_is_inside_word(text, start) or _is_inside_word(text, end)):
         out.append((start, end))
         last = end
-    return out if original is None else [(original[a], original[b - 1] + 1) for a, b in out]
+    return out
 
 
 def _lower(text: str) -> str:

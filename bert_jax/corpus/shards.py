@@ -17,7 +17,7 @@ from bert_jax.corpus import store
 from bert_jax.corpus.store import ARRAYS, COLUMNS, OF_DOCUMENTS
 from bert_jax.corpus.tokenized import digest_of, offsets
 from bert_jax.corpus.units import Record
-from bert_jax.errors import InputError, Unwritten, first_line, stays
+from bert_jax.errors import InputError, writing
 from bert_jax.files import Path
 from bert_jax.text.duplicates import Seen
 from bert_jax.tokenizers import Tokenizer
@@ -99,25 +99,19 @@ class Shard:
     }
     kept: dict[str, Any] = {f'seen_{name}': array for name, array in seen.items()}
     kept |= self._chunks(arrays)
-    kept['facts'] = np.frombuffer(json.dumps(facts).encode(), np.uint8)
+    encoded_facts = np.frombuffer(json.dumps(facts).encode(), np.uint8)
     scratch = staged(self.path.with_name(f'.{self.path.name}.tmp'))
-    try:
+    with writing(self.path, 'free some space and run it again: finished shards stay'):
       shutil.rmtree(scratch, ignore_errors=True)  # of a process that was killed
       scratch.mkdir(parents=True)
       for name, array in arrays.items():
         files.write_npy(scratch / f'{name}.npy', array)
       with (scratch / store.FACTS).open('w+b') as file:
-        np.savez_compressed(file, **kept)
+        np.savez_compressed(file, facts=encoded_facts, **kept)
       if scratch.parent == self.path.parent:
         shutil.rmtree(self.path, ignore_errors=True)  # one that was damaged
       place(scratch, self.path, last=(store.FACTS,))
       shutil.rmtree(scratch, ignore_errors=True)  # what was uploaded
-    except OSError as error:
-      kind = InputError if stays(error) else Unwritten
-      raise kind(
-        f'{self.path} could not be written ({first_line(error)}); free some space and run it '
-        'again: finished shards stay'
-      ) from error
 
   def _chunks(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The columns of the table of chunks for this shard; and how often each of its `languages` has
@@ -146,33 +140,35 @@ def finish(
 ) -> dict[str, Any]:
   """Writes what is of all shards and, last, corpus.json; returns its content. read: Beam's
   counts."""
-  counts, shards, tables, all_documents = Counter(read), [], [], []
+  counts, shards, tables, lengths = Counter(read), [], [], []
   unigrams = np.zeros((len(plan['languages']), tokenizer.vocab_size), np.int64)
   kept = {name: Counter() for name in plan['languages']}
   for number in range(store.finished(folder)):
     path = store.shard_path(folder, number)
     facts, arrays = store.read_facts(path)
+    counts.update(facts['counts'])
     shards.append(facts['sha256'])
     tables.append([arrays[name] for name in COLUMNS])
     unigrams[arrays['languages']] += arrays['unigrams']
-    counts.update(facts['counts'])
-    documents = np.load(io.BytesIO((path / 'documents.npy').read_bytes()))
-    all_documents.append(documents[:, [OF_DOCUMENTS.index(x) for x in ('tokens', 'hash')]])
+    rows = np.load(io.BytesIO((path / 'documents.npy').read_bytes()))
+    documents = dict(zip(OF_DOCUMENTS, rows.T, strict=True))
+    lengths.append(np.stack([documents['tokens'], documents['hash']], axis=1))
     for k, numbers in enumerate(kept.values()):
-      of_language = documents[documents[:, OF_DOCUMENTS.index('language')] == k]
-      numbers['documents'] += len(of_language)
+      is_of_language = documents['language'] == k
+      numbers['documents'] += int(is_of_language.sum())
       for name in ('sentences', 'tokens', 'bytes'):
-        numbers[name] += int(of_language[:, OF_DOCUMENTS.index(name)].sum())
+        numbers[name] += int(documents[name][is_of_language].sum())
   counts['unknown_tokens'] = int(unigrams[:, tokenizer.unk_id].sum())
   _check(plan, counts, kept)
   columns = dict(zip(COLUMNS, np.concatenate(tables, axis=1), strict=True))
-  table, lengths = io.BytesIO(), io.BytesIO()
-  np.savez_compressed(table, unigrams=unigrams, **columns)
   digest = ''
   if columns['documents'].sum() <= store.LENGTHS:
-    np.save(lengths, np.concatenate(all_documents))
-    files.write_whole(folder / store.DOCUMENTS, lengths.getvalue())
-    digest = hashlib.sha256(lengths.getvalue()).hexdigest()
+    content = io.BytesIO()
+    np.save(content, np.concatenate(lengths))
+    files.write_whole(folder / store.DOCUMENTS, content.getvalue())
+    digest = hashlib.sha256(content.getvalue()).hexdigest()
+  table = io.BytesIO()
+  np.savez_compressed(table, unigrams=unigrams, **columns)
   files.write_whole(folder / store.TABLE, table.getvalue())
   meta = {
     **plan,

@@ -68,24 +68,29 @@ class Encoder:
   def __call__(self, documents: Sequence[Sequence[str]], counts: Counter) -> list[Record | None]:
     """Encodes documents, lists of sentences; None for a document without a token. Increases counts
     of tokens, documents_without_tokens, phrases_matched, entities_matched."""
-    sentences = list(itertools.chain(*documents))
-    encodings = self._in_context(documents) if self.tokenizer.reads_between else None
-    if encodings is None:
-      ids = self.tokenizer.ids_batch(sentences)
-    else:
+    sentences = [sentence for document in documents for sentence in document]
+    marks = bool(self.segmenter or self.lexicons)
+    if self.tokenizer.reads_between:
+      encodings = self._in_context(documents)
+    else:  # offsets cost more than ids
+      encodings = self.tokenizer.encode_batch(sentences) if marks else []
+    if encodings:
       ids = [encoding.ids for encoding in encodings]
+    else:
+      ids = self.tokenizer.ids_batch(sentences)
     lengths = np.array([len(x) for x in ids], np.int32)
     at, tokens = offsets(lengths), _joined(ids, np.int32)
-    if encodings is None:
-      words = self.tokenizer.word_starts(tokens, at[:-1][lengths > 0])
-    else:
+    if self.tokenizer.reads_between:
       words = _joined([encoding.word_starts for encoding in encodings], np.bool_)
+    else:
+      words = self.tokenizer.word_starts(tokens, at[:-1][lengths > 0])
     starts = words * np.uint8(WORD | PHRASE | ENTITY)
-    if self.segmenter or self.lexicons:
+    if marks:
       self._mark(sentences, encodings, at, starts, counts)
     out: list[Record | None] = []
     for first, last in itertools.pairwise(offsets([len(document) for document in documents])):
-      part, numbers = slice(at[first], at[last]), lengths[first:last]
+      part = slice(at[first], at[last])
+      numbers = lengths[first:last]
       record = Record(tokens[part], numbers[numbers > 0], starts[part])
       out.append(record if numbers.any() else None)
     counts['documents_without_tokens'] += out.count(None)
@@ -105,31 +110,24 @@ class Encoder:
   def _mark(
     self,
     sentences: Sequence[str],
-    encodings: Sequence[Encoding] | None,
+    encodings: Sequence[Encoding],
     begins: np.ndarray,
     starts: np.ndarray,
     counts: Counter,
   ) -> None:
-    """Changes `starts` in sentences that the segmenter cuts or where a lexicon matches. encodings:
-    of all sentences, if they are there. begins: the offset of each sentence's first token."""
-    marked = []  # (number of the sentence, where its words begin or None, matches of each lexicon)
-    for number, sentence in enumerate(sentences):
-      boundaries = self.segmenter.boundaries(sentence) if self.segmenter else None
-      matches = [lexicon.matches(sentence) for *_, lexicon in self.lexicons]
-      if boundaries is not None or any(matches):
-        marked.append((number, boundaries, matches))
-    if encodings is None:  # offsets cost more than ids, so only these sentences are encoded so
-      chosen = self.tokenizer.encode_batch([sentences[number] for number, *_ in marked])
-    else:
-      chosen = [encodings[number] for number, *_ in marked]
-    for (number, boundaries, matches), encoding in zip(marked, chosen, strict=True):
-      at, flags = encoding.offsets, starts[begins[number] : begins[number + 1]]
+    """Changes `starts` in sentences that the segmenter cuts or where a lexicon matches. begins: the
+    offset of each sentence's first token."""
+    for number, (sentence, encoding) in enumerate(zip(sentences, encodings, strict=True)):
+      flags = starts[begins[number] : begins[number + 1]]
       words = flags > 0
+      boundaries = self.segmenter.boundaries(sentence) if self.segmenter else None
       if boundaries is not None and len(words):
-        word = np.cumsum(boundaries)[np.minimum(at[:, 0], len(boundaries) - 1)]
-        flags[np.diff(word, prepend=-1) == 0] = 0
-      for (name, bit, _), spans in zip(self.lexicons, matches, strict=True):
-        counts[f'{name}_matched'] += _join(flags, bit, spans, at, words)
+        places = np.minimum(encoding.offsets[:, 0], len(boundaries) - 1)
+        word_of = np.cumsum(boundaries)[places]
+        flags[np.diff(word_of, prepend=-1) == 0] = 0
+      for name, bit, lexicon in self.lexicons:
+        spans = lexicon.matches(sentence)
+        counts[f'{name}_matched'] += _join(flags, bit, spans, encoding.offsets, words)
 
 
 def _joined(arrays: Sequence[np.ndarray], kind: DTypeLike) -> np.ndarray:

@@ -84,12 +84,15 @@ def expand(spec: str) -> list[Path]:
         found.append(file)
     advice = f'{spec} is a folder without files; give the folder that holds the data'
   else:
-    in_bucket = isinstance(path, Bucket)
-    found = path.matches() if in_bucket else map(Path, glob.glob(str(path), recursive=True))
+    if isinstance(path, Bucket):
+      found = path.matches()
+    else:
+      found = [Path(name) for name in glob.glob(str(path), recursive=True)]
     advice = f'{spec} does not exist; give a file, a glob, a folder, tfds:NAME or hf:NAME'
     if glob.has_magic(spec):
       advice = f'no file matches {spec}; check the pattern'
-  if not (paths := sorted(x for x in found if isinstance(x, Bucket) or x.is_file())):
+  paths = sorted(file for file in found if isinstance(file, Bucket) or file.is_file())
+  if not paths:
     raise InputError(advice)
   return paths
 

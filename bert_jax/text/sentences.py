@@ -18,8 +18,6 @@ _ALONE = '[。｡！？।॥؟۔։።၊။។᙮]'
 # behind keeps a long row of dots linear; it follows the mark, which is faster to search for.
 _BEFORE_BLANK = rf'(?P<mark>[.!?…](?<![.!?…]{{2}})[.!?…]*)[{re.escape(_CLOSE)}]*\s+'
 _BREAK = re.compile(rf"""{_ALONE}+[!?…]*["'”’»)\]）】》〉」』〕］]*\s*|{_BEFORE_BLANK}""")
-_HAS_ALONE = re.compile(_ALONE)
-_BREAK_WITHOUT_ALONE = re.compile(_BEFORE_BLANK)  # four times as fast
 _LAST_WORD = re.compile(r'[^\W\d_][\w.]*$')
 _TITLES = {
   *('Mr', 'Mrs', 'Ms', 'Messrs', 'Dr', 'Prof', 'St', 'Ste', 'Mt', 'Rev', 'Hon', 'Gen', 'Col'),
@@ -27,8 +25,6 @@ _TITLES = {
   *('vs', 'cf', 'al', 'viz'),
 }
 _COUNTERS = {'No', 'Nr', 'Nos', 'Vol', 'Fig', 'Sec', 'Ch', 'Art', 'p', 'pp', 'no', 'vol'}
-# The last four letters of each longer abbreviation.
-_ENDINGS = {word[-4:] for word in _TITLES | _COUNTERS if len(word) >= 4}
 
 
 def split_sentences(paragraph: str) -> list[str]:
@@ -38,8 +34,7 @@ def split_sentences(paragraph: str) -> list[str]:
   or the number that opens a list item. It also ends at marks such as 。 or । wherever they are.
   Nothing but white space between sentences is lost."""
   sentences, start = [], 0
-  simple = paragraph.isascii() or not _HAS_ALONE.search(paragraph)
-  for match in (_BREAK_WITHOUT_ALONE if simple else _BREAK).finditer(paragraph):
+  for match in _BREAK.finditer(paragraph):
     if match['mark'] and not _ends_sentence(paragraph, start, match):
       continue
     sentences.append(paragraph[start : match.end()].strip())
@@ -55,9 +50,6 @@ def _ends_sentence(text: str, start: int, match: re.Match) -> bool:
     return False
   if match['mark'] != '.':
     return True
-  ending = text[max(start, match.start() - 4) : match.start()]
-  if len(ending) == 4 and ending.isalpha() and ending not in _ENDINGS:
-    return True  # a plain word, as most are
   before = text[max(start, match.start() - 24) : match.start()]
   if before.strip().isdigit():  # "1. The first item"
     return False

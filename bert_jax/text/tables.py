@@ -21,12 +21,11 @@ import difflib
 import json
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from bert_jax.errors import InputError, listed
 from bert_jax.files import Path
 from bert_jax.text import delimited, files, record_sources
-from bert_jax.text.delimited import Cells
 from bert_jax.text.encodings import Lines
 from bert_jax.text.files import lines, parse_json, split_files, suffix
 
@@ -66,58 +65,16 @@ def records(
   invalid_utf8_lines. wrong: called for a line that has not the header's columns or is no JSON
   object; if it returns, the line is left out. encoding: as data.text_encoding."""
 
-  rows = _of_parts(spec, split, columns, counts, wrong, encoding)
-  yield from _counted(spec, rows, counts)
+  reader = _Reader(columns, counts, wrong, encoding)
+  yield from _counted(spec, reader.of_spec(spec, split), counts)
 
 
-def _of_parts(
-  spec: str,
-  split: str,
-  columns: tuple[str, ...],
-  counts: Counter,
-  wrong: Wrong,
-  encoding: str,
+def of_pipe(
+  path: Path, *, counts: Counter, wrong: Wrong = stop, encoding: str = ''
 ) -> Iterator[tuple[str, Row]]:
-  for _, part in files.parts(spec):
-    if files.is_named(part):
-      yield from _of_records(part, split, counts)
-      continue
-    for path in split_files(part, split, one=split != 'train'):
-      if suffix(path) in files.RECORDS:
-        counts['files'] += 1
-        yield from _of_records(str(path), split, counts)
-      else:
-        yield from _of_lines(path, suffix(path), columns, counts, wrong, encoding)
-
-
-def _of_records(path: str, split: str, counts: Counter) -> Iterator[tuple[str, Row]]:
-  for block in record_sources.blocks(path, split):
-    for where, record in record_sources.rows(block, counts):
-      yield where, row_of(record)
-
-
-def _of_lines(
-  path: Path,
-  kind: str,
-  columns: tuple[str, ...],
-  counts: Counter,
-  wrong: Wrong,
-  encoding: str,
-) -> Iterator[tuple[str, Row]]:
-  """The rows of a file of lines. kind: its suffix."""
-  numbered = lines(path, counts, encoding)
-  if kind in _DELIMITERS:
-    delimiter, rows = delimited.cells(path, _DELIMITERS[kind], numbered, columns, counts)
-    found = _named(path, delimiter, rows, columns, counts, wrong)
-  elif kind in SUFFIXES:
-    found = _jsonl(path, numbered, counts, wrong)
-  else:
-    raise InputError(
-      f'{path} is no table by its name; '
-      'save a sheet as CSV, or call a table .csv, .tsv, .jsonl or .parquet'
-    )
-  for number, row in found:
-    yield f'{path.name}:{number}', row
+  """Yields what `records` does of CSV from a pipe or stdin, which has no name and is read once."""
+  reader = _Reader((), counts, wrong, encoding)
+  yield from _counted(path, reader.of_lines(path, '.csv'), counts)
 
 
 def _counted(
@@ -130,6 +87,90 @@ def _counted(
     yield each
   if counts['records'] == before:
     raise InputError(f'{spec} holds no records, at most a header; give a file with at least one')
+
+
+class _Reader(NamedTuple):
+  """How tables are read: the arguments of `records`."""
+
+  columns: tuple[str, ...]
+  counts: Counter
+  wrong: Wrong
+  encoding: str
+
+  def of_spec(self, spec: str, split: str) -> Iterator[tuple[str, Row]]:
+    for _, part in files.parts(spec):
+      if files.is_named(part):
+        yield from self.of_records(part, split)
+        continue
+      for path in split_files(part, split, one=split != 'train'):
+        if suffix(path) in files.RECORDS:
+          self.counts['files'] += 1
+          yield from self.of_records(str(path), split)
+        else:
+          yield from self.of_lines(path, suffix(path))
+
+  def of_records(self, path: str, split: str) -> Iterator[tuple[str, Row]]:
+    for block in record_sources.blocks(path, split):
+      for where, record in record_sources.rows(block, self.counts):
+        yield where, row_of(record)
+
+  def of_lines(self, path: Path, kind: str) -> Iterator[tuple[str, Row]]:
+    """The rows of a file of lines. kind: its suffix."""
+    numbered = lines(path, self.counts, self.encoding)
+    if kind in _DELIMITERS:
+      rows = self.of_cells(path, _DELIMITERS[kind], numbered)
+    elif kind in SUFFIXES:
+      rows = self.of_json(path, numbered)
+    else:
+      raise InputError(
+        f'{path} is no table by its name; '
+        'save a sheet as CSV, or call a table .csv, .tsv, .jsonl or .parquet'
+      )
+    for number, row in rows:
+      yield f'{path.name}:{number}', row
+
+  def of_json(self, path: Path, numbered: Lines) -> Iterator[tuple[int, Row]]:
+    for number, line in numbered:
+      if not line.strip():
+        self.counts['blank_lines'] += 1
+        continue
+      where = f'{path}:{number}'
+      try:
+        row = parse_json(line, where, self.counts)
+      except InputError as error:
+        self.wrong(where, str(error).removeprefix(f'{where} is '), 'lines without JSON')
+      else:
+        yield number, row_of(row)
+
+  def of_cells(self, path: Path, usual: str, numbered: Lines) -> Iterator[tuple[int, Row]]:
+    """The rows of a TSV or CSV file; usual: the delimiter by its name. Rows without a value and
+    columns without a name, as Excel adds them, are left out and counted."""
+    delimiter, rows = delimited.cells(path, usual, numbered, self.columns, self.counts)
+    names: dict[int, str] = {}  # {column: its name}
+    header = ''  # the place of the header line
+    for number, cells in rows:
+      where = f'{path}:{number}'
+      if not any(map(str.strip, cells)):
+        self.counts['blank_lines'] += 1
+        continue
+      if not names and (not self.columns or set(self.columns) & set(cells)):
+        names, header = _header(cells, where), f'{path.name}:{number}'
+        unnamed = len(cells) - len(names)
+        if unnamed:
+          self.counts['columns without a name (left out)'] += unnamed
+        continue
+      if not names:  # there is no header line; a test set may lack the last column, the label
+        is_test = len(cells) == len(self.columns) - 1
+        names = dict(enumerate(self.columns[:-1] if is_test else self.columns))
+      width = max(names) + 1
+      if len(cells) < width or any(map(str.strip, cells[width:])):
+        found = f'{len(cells)} columns where {width} are expected ({listed(names.values())})'
+        advice = 'repair or remove the line, or add a header if the file has none'
+        self.wrong(where, f'{found}; {advice}', 'lines with another number of columns')
+        continue
+      row = Row((name, cells[i]) for i, name in names.items())
+      row.header, row.delimiter = header, delimiter
+      yield number, row
 
 
 def first_of(names: Container[str], spellings: str) -> str:
@@ -167,7 +208,6 @@ def with_nulls(row: Row) -> dict[str, str]:
   return dict.fromkeys((x for x, kind in row.no_text.items() if kind == NULL), '') | row
 
 
-Rows = Iterator[tuple[int, Row]]
 _DELIMITERS = {'.tsv': '\t', '.csv': ','}
 SUFFIXES = *_DELIMITERS, '.jsonl', '.json', *files.RECORDS
 _NO_TEXT = {type(None): NULL, list: 'a list', dict: 'an object'}
@@ -197,52 +237,6 @@ def text_of(value: Any) -> str:
     return str(value).removesuffix(' 00:00:00')
   is_json = isinstance(value, (int, float, list, dict))
   return json.dumps(value, ensure_ascii=False, default=text_of) if is_json else str(value)
-
-
-def _jsonl(path: Path, numbered: Lines, counts: Counter, wrong: Wrong) -> Rows:
-  for number, line in numbered:
-    if not line.strip():
-      counts['blank_lines'] += 1
-      continue
-    where = f'{path}:{number}'
-    try:
-      row = parse_json(line, where, counts)
-    except InputError as error:
-      wrong(where, str(error).removeprefix(f'{where} is '), 'lines without JSON')
-    else:
-      yield number, row_of(row)
-
-
-def _named(
-  path: Path, delimiter: str, rows: Cells, columns: tuple[str, ...], counts: Counter, wrong: Wrong
-) -> Rows:
-  """Yields each row. Rows without a value and columns without a name, as Excel adds them, are left
-  out and counted."""
-  names: dict[int, str] = {}  # {column: its name}
-  header = ''  # the place of the header line
-  for number, cells in rows:
-    where = f'{path}:{number}'
-    if not any(map(str.strip, cells)):
-      counts['blank_lines'] += 1
-      continue
-    if not names and (not columns or set(columns) & set(cells)):
-      names, header = _header(cells, where), f'{path.name}:{number}'
-      unnamed = len(cells) - len(names)
-      if unnamed:
-        counts['columns without a name (left out)'] += unnamed
-      continue
-    if not names:  # there is no header line; a test set may lack the last column, the label
-      is_test = len(cells) == len(columns) - 1
-      names = dict(enumerate(columns[:-1] if is_test else columns))
-    width = max(names) + 1
-    if len(cells) < width or any(map(str.strip, cells[width:])):
-      found = f'{len(cells)} columns where {width} are expected ({listed(names.values())})'
-      advice = 'repair or remove the line, or add a header if the file has none'
-      wrong(where, f'{found}; {advice}', 'lines with another number of columns')
-      continue
-    row = Row((name, cells[i]) for i, name in names.items())
-    row.header, row.delimiter = header, delimiter
-    yield number, row
 
 
 def _header(cells: list[str], where: str) -> dict[int, str]:

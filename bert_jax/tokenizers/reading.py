@@ -129,6 +129,8 @@ def _names(path: Path, ids: Mapping[str, int]) -> dict[str, str]:
   settings = files.json_of(path.with_name('special_tokens_map.json'))
   settings |= files.json_of(path.with_name('tokenizer_config.json'))
   usual = reserved_ids(sorted(ids, key=lambda piece: ids[piece]))
+  # What stands for a pad that a vocabulary lacks: see Tokenizer.pad_id.
+  usual.setdefault('[PAD]', usual.get('[UNK]', max(usual.values(), default=0)))
   names = {}
   for role in ('mask', 'pad'):
     token = settings.get(f'{role}_token')

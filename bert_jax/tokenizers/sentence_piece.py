@@ -221,7 +221,7 @@ def _check_ids(content: dict[str, Any], model: Any, source: str) -> None:
       )
 
 
-def _parsed(data: bytes, source: str) -> tuple[Any, int, list[dict[str, Any]]]:
+def _parsed(data: bytes, source: str) -> tuple[Any, Any, list[dict[str, Any]]]:
   """(the library's reader of a model, the number of its kind, its normalisation as steps of a
   tokenizer.json); InputError if the bytes are none."""
   try:

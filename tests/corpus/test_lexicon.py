@@ -112,12 +112,6 @@ def test_lower_case_keeps_positions(lexicon):
   assert lexicon('b').matches('𝔸𐐀 B') == [(3, 4)]  # beyond the basic plane a character is one too
 
 
-def test_white_space_of_texts(lexicon):
-  text = '  In New\u00a0 \nYork:\tNew\tYork  '
-  assert lexicon('new york', 'in').matches(text) == [(2, 4), (5, 15), (17, 25)]
-  assert lexicon('new york').matches('newyork') == []
-
-
 def test_matches_are_those_of_a_plain_search(lexicon):
   rng = np.random.default_rng(0)
   drawn = (''.join(rng.choice(list('ab '), rng.integers(1, 6))) for _ in range(12))

@@ -217,8 +217,6 @@ TYPED = {  # {type: (values, the text of each)}
     [datetime(2020, 1, 2, 1), datetime(2021, 3, 4, 5, 6, 7, 8), None],
     ['2020-01-02 01:00:00', '2021-03-04 05:06:07.000008', None],
   ),
-  pa.float16(): ([np.float16(x) for x in (0.1, 3.8, 12)], ['0.1', '3.8', '12.0']),
-  pa.large_string(): (['a', 'nan', ''], ['a', 'nan', '']),
   pa.string_view(): (['a', None, 'b'], ['a', None, 'b']),
   pa.uint64(): ([2**64 - 1, 0, 7], [str(2**64 - 1), '0', '7']),
 }
@@ -335,20 +333,15 @@ def test_a_set_of_hugging_face_by_name(tmp_path):
   assert [dict(row) for _, row in read(spec, split='validation')[0]] == [{'text': 'c', 'n': '3'}]
   assert texts(f'{spec}:dev')[0] == [['c']] and texts(spec)[0] == [['a'], ['b']]
   assert "has no split test, only 'train', 'dev'" in refusal(read, f'{spec}:test')
-  assert f'write hf:{saved}' in refusal(read, saved) and f'hf:{saved}' in refusal(texts, saved)
+  assert f'write hf:{saved}' in refusal(read, saved)
   assert 'cannot be opened' in refusal(read, f'hf:{tmp_path}/none')
-  of['dev'].save_to_disk(str(tmp_path / 'one'))
-  assert len(read(f'hf:{tmp_path}/one', split='validation')[0]) == 1  # whatever it is called
-  assert 'has no split test' in refusal(read, f'hf:{tmp_path}/one:test')
   before = arrow.hf_set(spec, 'train')[2]
   datasets.Dataset.from_list(SAVED['dev']).save_to_disk(str(saved / 'train'))
-  assert [dict(row) for _, row in read(spec)[0]] == [
-    {'text': 'c', 'n': '3'}
-  ]  # and not the old ones
+  assert [dict(row) for _, row in read(spec)[0]] == [{'text': 'c', 'n': '3'}], 'not the old ones'
   assert arrow.hf_set(spec, 'train')[2] != before
 
 
-@pytest.mark.parametrize('entry', ['{"info": ', '{"info": 3}', '[]'])
+@pytest.mark.parametrize('entry', ['{"info": ', '{"info": 3}'])
 def test_a_damaged_entry_of_a_schema_is_a_sentence(entry):
   schema = pa.schema([('text', pa.string())], metadata={'huggingface': entry})
   with pytest.raises(InputError, match='huggingface entry'):

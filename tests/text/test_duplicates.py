@@ -43,9 +43,6 @@ def test_exact_key_is_blake2b_of_the_text_whatever_its_blanks():
   expected = hashlib.blake2b('Ein Satz. 中文'.encode(), digest_size=8).digest()
   assert exact_key(' Ein  Satz.\n\t中文\u3000\n') == int.from_bytes(expected, 'little')
   assert exact_key('ein Satz. 中文') != exact_key('Ein Satz. 中文')
-  keys = [exact_key(str(i)) for i in range(1000)]
-  assert len(set(keys)) == 1000 and max(keys) > 2**63  # all 64 bits, without a sign
-  assert all(int(np.uint64(key)) == key for key in keys)
 
 
 def test_one_sentence_of_thirty_changed_is_near_and_ten_are_not(signer):
@@ -141,15 +138,13 @@ def test_the_rule_counts_documents_that_were_removed_themselves(signer):
 
 def test_a_near_one_is_found_behind_many_that_are_not(signer):
   rng = np.random.default_rng(0)
-  signatures = rng.integers(0, 2**16, (60, 128)).astype(np.uint16)
+  signatures = rng.integers(0, 2**16, (160, 128)).astype(np.uint16)
   signatures[:, :9] = 7  # the first band
   signatures[-1, :103] = signatures[0, :103]
-  for first, expected in ((0, ['near']), (1, [''])):
-    some = signatures[first:]
-    seen = Seen('near', 0.8)
-    answers = [seen.is_duplicate(exact_key(str(i)), x) for i, x in enumerate(some)]
-    assert answers == [''] * (len(some) - 1) + expected
-    assert len(list(near_of_band(enumerate(some), 0.8))) == answers.count('near')
+  seen = Seen('near', 0.8)
+  answers = [seen.is_duplicate(exact_key(str(i)), x) for i, x in enumerate(signatures)]
+  assert answers == [''] * 159 + ['near']
+  assert list(near_of_band(enumerate(signatures), 0.8)) == [159]
 
 
 @pytest.mark.parametrize('equal, answer', [(96, 'near'), (95, '')])
@@ -185,8 +180,8 @@ def test_a_restart_decides_the_same(signer):
 def test_exact_state_needs_no_library(monkeypatch):
   monkeypatch.setitem(sys.modules, 'datasketch', None)
   seen, again = Seen('exact'), Seen('exact')
-  keys = [exact_key(str(i % 5000)) for i in range(7000)]
-  assert [seen.is_duplicate(key) for key in keys] == [''] * 5000 + ['exact'] * 2000
+  keys = [exact_key(str(i % 50)) for i in range(70)]
+  assert [seen.is_duplicate(key) for key in keys] == [''] * 50 + ['exact'] * 20
   again.add(seen.state())
   assert {again.is_duplicate(key) for key in keys} == {'exact'}
   with refused('needs datasketch; run: pip install'):

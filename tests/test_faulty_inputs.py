@@ -89,7 +89,6 @@ HEAD = 'from bert_jax import config as c\n\n\ndef get_config(arg):\n'
     (HEAD + '  return c.defaults(\n', ':5'),
     (HEAD + "  x = 1\n  return nothing['a']\n", ':6'),
     ('import bert_jax.nothing\n', ':1'),
-    (HEAD + "  c.defaults('mlm_nsp')\n", ':4'),
     ('\0', ''),
   ],
 )

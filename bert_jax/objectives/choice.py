@@ -21,7 +21,8 @@ class Choice(LabelledExamples):
   choice; 0 for the others, and for all if the answer is unknown."""
 
   loss_weights = {'choice': 1.0}
-  outputs, kinds = 1, {'groups': jnp.int32, 'labels': jnp.float32}
+  outputs = 1
+  kinds = {'groups': jnp.int32, 'labels': jnp.float32}
 
   def logits(self, params: Params, batch: Batch, rng: Key = None) -> jax.Array:
     return super().logits(params, batch, rng)[..., 0]
@@ -39,5 +40,7 @@ class Choice(LabelledExamples):
     nats_BN = jax.nn.logsumexp(others_BNN, axis=-1) - logits
     # A tie is a miss, as in label_terms.
     hits_BN = jnp.sum(others_BNN >= logits[:, :, None], axis=-1) == 1
-    accuracy = mean(hits_BN.astype(jnp.float32), gold_BN)
-    return {'choice': mean(nats_BN, gold_BN), 'choice_accuracy': accuracy}
+    return {
+      'choice': mean(nats_BN, gold_BN),
+      'choice_accuracy': mean(hits_BN.astype(jnp.float32), gold_BN),
+    }

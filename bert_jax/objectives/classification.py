@@ -59,6 +59,7 @@ class Classification(LabelledExamples):
 
   @property
   def first_logits(self) -> tuple[float, ...]:
+    """The logits of the shares of the labels, if texts count by their class weights."""
     if self.regression:
       return ()
     if self.multi_label:
@@ -143,9 +144,12 @@ class Classification(LabelledExamples):
     return pooled(x_BND) if self.pooling == 'pooled_mean' else x_BND
 
   def logits(self, params: Params, batch: Batch, rng: Key = None) -> jax.Array:
+    """The logits [B, N, C]; of regression the numbers [B, N, 1], in their units."""
     logits = super().logits(params, batch, rng)
     mean, scale = self.units
-    return logits if (mean, scale) == (0, 1) else logits * scale + mean
+    if (mean, scale) == (0, 1):
+      return logits
+    return logits * scale + mean
 
   def logit_terms(self, logits: jax.Array, batch: Batch) -> dict[str, Mean]:
     labels = batch['labels']
@@ -181,9 +185,11 @@ class Classification(LabelledExamples):
 
 
 def over_groups(query_D: jax.Array, x_BND: jax.Array, groups_BN: jax.Array) -> jax.Array:
-  """The weighted sum of the vectors of each example's group, [B, N, D]."""
-  same_BNN = groups_BN[:, :, None] == groups_BN[:, None, :]
+  """The sum of the vectors of each example's group, [B, N, D], weighted by a softmax of their
+  products with the query."""
   x32_BND = x_BND.astype(jnp.float32)
   scores_BN = jnp.einsum('bnd,d->bn', x32_BND, query_D, precision=layers.EXACT)
-  shares_BNN = jax.nn.softmax(jnp.where(same_BNN, scores_BN[:, None, :], -jnp.inf), axis=-1)
+  same_BNN = groups_BN[:, :, None] == groups_BN[:, None, :]
+  scores_BNN = jnp.where(same_BNN, scores_BN[:, None, :], -jnp.inf)
+  shares_BNN = jax.nn.softmax(scores_BNN, axis=-1)
   return jnp.einsum('bnm,bmd->bnd', shares_BNN.astype(x_BND.dtype), x_BND)

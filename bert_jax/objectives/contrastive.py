@@ -123,7 +123,8 @@ class Contrastive(ExampleRows):
     def by_item(x):
       return x.reshape(-1, self.texts, *x.shape[2:])
 
-    vectors_PKD = by_item(self.vectors(params, batch, rng if train else None))
+    vectors_BND = self.vectors(params, batch, rng if train else None)
+    vectors_PKD = by_item(vectors_BND)
     there_PK = by_item(batch['weights'])
     with jax.named_scope('loss'):
       if self.loss == 'cosent':
@@ -163,7 +164,8 @@ class Contrastive(ExampleRows):
 
 def unit(x: jax.Array) -> jax.Array:
   """Scales vectors [..., D] to length 1; zeros stay zeros, with a finite gradient."""
-  return x * jax.lax.rsqrt(jnp.maximum(jnp.sum(jnp.square(x), axis=-1, keepdims=True), 1e-24))
+  squares = jnp.sum(jnp.square(x), axis=-1, keepdims=True)
+  return x * jax.lax.rsqrt(jnp.maximum(squares, 1e-24))
 
 
 def negatives(ids_PK: jax.Array, there_PK: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -211,7 +213,10 @@ def in_batch(
   logits_PC = jnp.where(own_PC | negative_PC, logits_PC, -jnp.inf)
   nats_P, hits_P = label_nats(logits_PC, jnp.arange(P))
   weights_P = there_PK[:, 0] * there_PK[:, 1]
-  return {'in_batch': mean(nats_P, weights_P), 'in_batch_accuracy': mean(hits_P, weights_P)}
+  return {
+    'in_batch': mean(nats_P, weights_P),
+    'in_batch_accuracy': mean(hits_P, weights_P),
+  }
 
 
 def cosent(

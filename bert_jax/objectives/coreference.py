@@ -26,6 +26,10 @@ from bert_jax.objectives.losses import label_terms
 
 @dataclasses.dataclass(frozen=True)
 class Coreference(LabelledExamples):
+  """Says which candidate a pronoun stands for. candidates: C. `spans` [B, N, S, 2] of a batch: the
+  first and the last token of the pronoun and of each candidate; labels: the number of the right
+  one, or C if there is none."""
+
   candidates: int
 
   part = 'scorer'
@@ -41,7 +45,10 @@ class Coreference(LabelledExamples):
     encoder_key, head_key = jax.random.split(rng)
     spans = jnp.zeros((1, 1, 1 + self.candidates, 2 * self.model.hidden_size))
     scorer = self.head.init(head_key, spans)
-    return {'encoder': models.init_encoder(self.model, encoder_key), 'scorer': scorer['params']}
+    return {
+      'encoder': models.init_encoder(self.model, encoder_key),
+      'scorer': scorer['params'],
+    }
 
   @property
   def head(self) -> 'Scorer':

@@ -49,8 +49,10 @@ def generator_of(model: models.ModelConfig, size: float, depth: float = 1.0) -> 
 
 
 class ReplacedHead(nn.Module):
-  """The float32 logits [B, T] of being replaced: dense layer and activation over [B, T, D], or over
-  the norm of each token's vector plus its [CLS]'s (config.replaced_head)."""
+  """The float32 logits [B, T] of being replaced, from hidden states [B, T, D] and positions [B, T].
+
+  It is a dense layer, an activation and a dense layer over the vector of each token, or over the
+  norm of its sum with the vector of the example's [CLS] (config.replaced_head)."""
 
   config: models.ModelConfig
 
@@ -67,7 +69,11 @@ class ReplacedHead(nn.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Electra(MlmNsp):
-  """Replaced token detection; texts are masked as in MlmNsp. sharing: one of SHARING."""
+  """Replaced token detection; texts are masked as in MlmNsp.
+
+  generator: the model that fills the masks, see generator_of.
+  sharing: one of SHARING, what the two models share of their embeddings.
+  replaced_weight: the weight of the discriminator's loss beside the generator's."""
 
   generator: models.ModelConfig = dataclasses.field(kw_only=True)
   sharing: str = 'shared'
@@ -161,9 +167,11 @@ class Electra(MlmNsp):
   ) -> Terms:
     draw_key, *keys = jax.random.split(rng, 3)  # pyrefly: ignore[bad-argument-type] (not None)
     generator_key, encoder_key = keys if train else (None, None)
+    # The generator predicts the masked words, and is drawn from.
     mlm_BKV = self.generated(params, batch, generator_key)
     terms = label_terms('mlm', mlm_BKV, batch['masked_labels'], batch['masked_weights'])
     filled, replaced_BT = self.filled(batch, mlm_BKV, draw_key)
+    # The discriminator reads what is filled in, and says of every token whether it was replaced.
     hidden_BTD = encode(self.model, params['encoder'], filled, encoder_key)
     head = ReplacedHead(self.model)
     logits_BT = apply(head, params['replaced'], hidden_BTD, batch['position_ids'])
@@ -187,8 +195,10 @@ class Electra(MlmNsp):
 
 
 def drawn(key: jax.Array, logits_BKV: jax.Array) -> jax.Array:
-  """Tokens [B, K] drawn by their logits, as jax.random.categorical draws them. With a threefry key
-  they are the same in any layout: inside jax.shard_map a device makes the bits of its own rows."""
+  """Tokens [B, K] drawn by their logits, as jax.random.categorical draws them.
+
+  With a threefry key they are the same in any layout: inside jax.shard_map a device makes the bits
+  of its own rows."""
   B, K, V = logits_BKV.shape
   part, parts = dropout.shard_of_rows()
   if parts == 1:
@@ -203,11 +213,13 @@ def drawn(key: jax.Array, logits_BKV: jax.Array) -> jax.Array:
     begins = jnp.asarray(begins.astype(np.uint32))
     return lax.dynamic_slice_in_dim(begins, part * B, B)[:, None, None]
 
-  high_B11, low_B11 = of_this_shard(begins >> 32), of_this_shard(begins & 0xFFFFFFFF)
-  row_BKV = lax.broadcasted_iota(jnp.uint32, (B, K, V), 1)
-  place_BKV = row_BKV * jnp.uint32(V) + lax.broadcasted_iota(jnp.uint32, (B, K, V), 2)
+  high_B11 = of_this_shard(begins >> 32)
+  low_B11 = of_this_shard(begins & 0xFFFFFFFF)
+  prediction_BKV = lax.broadcasted_iota(jnp.uint32, (B, K, V), 1)
+  word_BKV = lax.broadcasted_iota(jnp.uint32, (B, K, V), 2)
+  place_BKV = prediction_BKV * jnp.uint32(V) + word_BKV  # in its row
   low_BKV = low_B11 + place_BKV
-  high_BKV = high_B11 + (low_BKV < place_BKV)
+  high_BKV = high_B11 + (low_BKV < place_BKV)  # and what is carried over
   hashed = threefry2x32_p.bind(words[0], words[1], high_BKV, low_BKV)
   # Uniform in [0, 1) from the highest 23 bits, and then Gumbel's distribution.
   one_BKV = ((hashed[0] ^ hashed[1]) >> 9) | jnp.uint32(0x3F800000)

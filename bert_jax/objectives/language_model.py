@@ -133,7 +133,8 @@ class LanguageModel(MlmNsp):
   def _kind_of_rows(self, rng, B, moment):
     """The index [B] of each row's kind in `kinds`, at a step."""
     if self.stages == ('hybrid',):  # its kinds are causal and masked
-      return (jax.random.uniform(rng, (B,)) >= self.causal_share).astype(jnp.int32)
+      is_masked_B = jax.random.uniform(rng, (B,)) >= self.causal_share
+      return is_masked_B.astype(jnp.int32)
     numbers = jnp.array([self.kinds.index(name) for name in self.stages])
     return jnp.full(B, numbers[moment.stage('language_model.kind')])
 
@@ -214,13 +215,12 @@ class LanguageModel(MlmNsp):
         return nats_of(self._heads(params, batch, hidden_BTD)[0], labels)
       return nats_in_chunks(self.model, params, hidden_BTD, labels, nats_of)
 
+    def no_rows(_):
+      return (jnp.zeros(labels.shape),) * (2 if train else 3)
+
     if rows_B is None:
       nats, hits, *answers = head(hidden_BTD)
     else:  # skip the head if there is no row of this kind
-
-      def no_rows(_):
-        return (jnp.zeros(labels.shape),) * (2 if train else 3)
-
       nats, hits, *answers = jax.lax.cond(gradients.anywhere(rows_B), head, no_rows, hidden_BTD)
       counted = counted * rows_B[:, None]
       weights = weights * rows_B[:, None]
@@ -233,7 +233,8 @@ class LanguageModel(MlmNsp):
         for k, language in enumerate(self.languages):
           rows_of_terms[f'{name}_{language}'] = (batch['language'] == k)[:, None]
       for term, rows in rows_of_terms.items():
-        terms[term] = Mean(jnp.sum(nats * weights * rows), jnp.sum(counted * rows))
+        total = jnp.sum(nats * weights * rows)
+        terms[term] = Mean(total, jnp.sum(counted * rows))
     return terms
 
   def _targets(self, kind, batch):

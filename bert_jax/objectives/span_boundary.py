@@ -18,7 +18,8 @@ from bert_jax.objectives.base import Batch, Params
 from bert_jax.objectives.encode import apply
 from bert_jax.objectives.masking import put_at
 
-PLACES, WIDTH = 20, 200  # tokens of a span that are predicted; width of the table of their places
+PLACES = 20  # tokens of a span that are predicted
+WIDTH = 200  # width of the table of their places
 
 
 def boundaries(

@@ -64,9 +64,12 @@ class Rows(Source):
       self.missed = 0.0
       self.fingerprint = planned.fingerprint
     else:
-      self.rows_of, self.totals, self.missed = self._count(text)
+      rows_of, totals, missed = self._count(text)
+      self.rows_of = rows_of
+      self.totals = totals
+      self.missed = missed
       facts = repr((text.fingerprint, cutting, self.seed))
-      self.fingerprint = digest_of([facts, self.rows_of.tobytes()])
+      self.fingerprint = digest_of([facts, rows_of.tobytes()])
     self.row_at = offsets(self.rows_of)  # [units + 1] in one cut
 
   @property
@@ -140,12 +143,14 @@ class Rows(Source):
     return self._planned[place].result()
 
   def _plan(self, place: int) -> PlannedRows:
+    """Plans the rows of a place: of a single unit all cuts, else one cut, drawn by the place."""
     if self.units == 1:
       return PlannedRows(self.text.unit(0), self.cutting, self.cuts, self.seed)
     for number in itertools.count(place):
       corpus = self.text.unit(number % self.units)
       if corpus.number_of_documents >= self.cutting.documents:
-        return PlannedRows(corpus, self.cutting, 1, (*self.seed, number))
+        seed = *self.seed, number
+        return PlannedRows(corpus, self.cutting, 1, seed)
     raise AssertionError
 
   def _count(self, text: Chunks) -> tuple[np.ndarray, dict[str, int], float]:
@@ -171,8 +176,9 @@ class Rows(Source):
     units = places % self.units
     slopes = np.linalg.lstsq(facts_of_units[units], rows, rcond=None)[0]
     rows_of = np.maximum(1, np.rint(facts_of_units @ slopes)).astype(np.int64)
-    off = np.abs(rows_of[units] - rows).sum()
-    return rows_of, totals, float(off / 2 / max(1, rows.sum()))
+    # A row too many in one unit is a row too few in another.
+    off = np.abs(rows_of[units] - rows).sum() / 2
+    return rows_of, totals, float(off / max(1, rows.sum()))
 
 
 @functools.cache

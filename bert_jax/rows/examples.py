@@ -35,10 +35,14 @@ class Examples(Source):
   lengths: [E] tokens of each example, special ones included, to avoid reading the texts for that.
   ends: whether [CLS] and [SEP]s stand around texts, together or each.
 
-  Besides these and what build_row makes, a row has weights [N] (1: a real example), example_ids
-  [N] (the example's number + 1, 0: none) and, with items, groups [N] (the items of the row, counted
-  from 1; 0: no example). size: items, the records of the data; a subclass may have cut them into
-  windows. prior: where a new head begins, see its objective.
+  Besides these and what build_row makes, a row has
+  weights [N]: 1 for a real example.
+  example_ids [N]: the example's number + 1; 0: none.
+  groups [N], with items: the items of the row, counted from 1; 0: no example.
+
+  size: how many items there are, the records of the data; a subclass may have cut them into
+    windows.
+  prior: where a new head begins, see its objective.
   """
 
   def __init__(
@@ -68,10 +72,7 @@ class Examples(Source):
     self.ends = ends
     self.prior: tuple[float, ...] = ()
     if lengths is None:
-      has_cls, has_sep = np.broadcast_to(ends, 2).astype(int)
-      lengths = np.zeros(len(texts), np.int64)
-      for e, text in enumerate(texts):
-        lengths[e] = has_cls + sum(map(len, text)) + has_sep * len(text)
+      lengths = _lengths(texts, ends)
     if not lengths.all():
       raise InputError('a text has no token, and neither [CLS] nor [SEP] stands for it.')
     self.lengths = lengths
@@ -171,10 +172,20 @@ class Examples(Source):
       before = begins.reshape(-1, *[1] * (values.ndim - 1))
       row[name] = in_slots(values[chosen] + before, np.int32)
     for name, (values, kind) in self.per_token.items():
-      row[name] = np.zeros(length, kind)
+      of_tokens = np.zeros(length, kind)
       for e, begin in zip(chosen, begins, strict=True):
-        row[name][begin : begin + len(values[e])] = values[e]
+        of_tokens[begin : begin + len(values[e])] = values[e]
+      row[name] = of_tokens
     return row
+
+
+def _lengths(texts, ends):
+  """[E] the tokens of each example, [CLS] and [SEP]s included. ends: see Examples."""
+  has_cls, has_sep = np.broadcast_to(ends, 2).astype(int)
+  lengths = np.zeros(len(texts), np.int64)
+  for e, text in enumerate(texts):
+    lengths[e] = has_cls + sum(map(len, text)) + has_sep * len(text)
+  return lengths
 
 
 def by_example(outputs: Mapping[str, np.ndarray], *names: str) -> tuple[np.ndarray, list]:

@@ -10,8 +10,10 @@ from bert_jax.rows.source import Arrays, Source
 
 
 class Mixture(Source):
-  """Joins {language: source} one after the other; shuffled batches mix them by their weights,
-  which are shares of the rows and together 1."""
+  """Joins the sources of several languages one after the other.
+
+  parts: {language: source}.
+  weights: {language: its share of the rows}, by which shuffled batches mix them; together 1."""
 
   def __init__(self, parts: Mapping[str, Any], weights: Mapping[str, float]):
     super().__init__()

@@ -20,23 +20,27 @@ from bert_jax.rows.source import Source
 
 
 def endless(source: Source, seed: int, batch_size: int = 1, first: int = 0) -> Any:
-  """Row numbers of a source in endless passes, each in another order, as a sequence from `first`
-  on. The parts of a Mixture are mixed by their weights. batch_size: see Order."""
+  """The numbers of the rows of a source in endless passes, each in another order, as a sequence.
+
+  first: the number of the source's first row. batch_size: see Order. The parts of a Mixture are
+  mixed by their weights."""
   if isinstance(source, Rows) and source.units > 1:
     return Order(source, seed, batch_size, first)
   if not isinstance(source, Mixture):
-    return grain.MapDataset.source(range(first, first + len(source))).seed(seed).shuffle().repeat()
+    numbers = grain.MapDataset.source(range(first, first + len(source)))
+    return numbers.seed(seed).shuffle().repeat()
   seeds = np.random.SeedSequence(seed).generate_state(len(source.parts))
   parts = []
   begin = first  # the number of the first row of each part
   for (name, part), part_seed in zip(source.parts.items(), seeds, strict=True):
-    rows = max(1, round(batch_size * source.weights[name]))  # of a batch
-    order = endless(part, int(part_seed), rows, begin)
+    rows_of_batch = max(1, round(batch_size * source.weights[name]))
+    order = endless(part, int(part_seed), rows_of_batch, begin)
     if isinstance(order, Order):
       order = grain.MapDataset.source(order)  # pyrefly: ignore[bad-argument-type] (it is one)
     parts.append(order)
     begin += len(part)
-  return grain.MapDataset.mix(parts, [source.weights[name] for name in source.parts])
+  weights = [source.weights[name] for name in source.parts]
+  return grain.MapDataset.mix(parts, weights)
 
 
 class Order:
@@ -58,7 +62,9 @@ class Order:
     return sys.maxsize
 
   def __getitem__(self, i: SupportsIndex) -> int:
-    rows, lanes, batch_size = self.rows, self.lanes, self.batch_size
+    rows = self.rows
+    lanes = self.lanes
+    batch_size = self.batch_size
     size = int(rows.row_at[-1])  # rows of a pass
     number, place = divmod(int(i), size)
     step, row = divmod(place, batch_size)

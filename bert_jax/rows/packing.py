@@ -47,7 +47,8 @@ def pack(lengths: np.ndarray, room: int, most: int) -> tuple[np.ndarray, np.ndar
       same = same[placed:]
       held[chosen] += takes
       # Rows that are not full are open again, by the tokens that they have left.
-      left = np.where(held[chosen] < most, free - takes * length, -1)
+      is_full = held[chosen] >= most
+      left = np.where(is_full, -1, free - takes * length)
       for tokens in np.unique(left[left >= 0]):
         open_rows[tokens].append(chosen[left == tokens])
   # Rows are numbered anew, by the first example in them.

@@ -39,8 +39,8 @@ class Pair(NamedTuple):
 
 
 def draw_next(corpus: Corpus, cuts: Cuts, rng: np.random.Generator) -> Drawn:
-  """Replaces B in half of the examples, and where there is none, by a stretch of another document;
-  B goes into the next example."""
+  """Replaces B in half of the examples, and where there is none, by a stretch of another document.
+  The B that was replaced begins the next example."""
   at = corpus.sentences
   documents = corpus.documents
   n = len(cuts.document)
@@ -76,9 +76,11 @@ def draw_order(corpus: Corpus, cuts: Cuts, rng: np.random.Generator) -> Drawn:
 
 
 def _spans(at, cuts):
-  """The token spans of A and B, [n, 2] each."""
-  a = np.stack([at[cuts.first], at[cuts.split]], axis=1)
-  return a, np.stack([at[cuts.split], at[cuts.last]], axis=1)
+  """The token spans of A and B, [n, 2] each. at: where sentences begin in the text."""
+  begin, middle, end = at[cuts.first], at[cuts.split], at[cuts.last]
+  a = np.stack([begin, middle], axis=1)
+  b = np.stack([middle, end], axis=1)
+  return a, b
 
 
 PAIRS = {

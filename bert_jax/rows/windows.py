@@ -16,7 +16,8 @@ def starts(size: int, room: int, stride: int) -> np.ndarray:
 
 
 def stride_of(room: int) -> int:
-  """The tokens from window to window of a text that is cut into windows of `room` tokens."""
+  """How many tokens lie between the first tokens of neighbouring windows, if a text is cut into
+  windows of `room` tokens."""
   return max(1, round(room * WINDOW_STRIDE))
 
 
@@ -57,9 +58,11 @@ def cut(parts: Sequence[np.ndarray], room: int, keep: str = 'head') -> list[tupl
   if keep in ('windows', 'hierarchical'):
     begins = starts(len(ids), room, stride_of(room))
     return [(ids[start : start + room],) for start in begins]
-  head = {'head': room, 'tail': 0, 'head_tail': room // 4}[keep]
+  tokens_of_head = {'head': room, 'tail': 0, 'head_tail': room // 4}
+  head = tokens_of_head[keep]
   tail = room - head
-  return [(np.concatenate([ids[:head], ids[len(ids) - tail :]]),)]
+  kept = np.concatenate([ids[:head], ids[len(ids) - tail :]])
+  return [(kept,)]
 
 
 def truncate(parts: Sequence[np.ndarray], room: int) -> tuple[np.ndarray, ...]:

@@ -44,7 +44,7 @@ ACTIVATIONS = {
 }
 
 
-def sees(queries, keys, causal=False, window=0, places=(), everywhere=None):
+def sees(queries, keys, causal=False, window=0, places=()):
   """[B, Tq, Tk] bool, one question at a time. places: of the queries and of the keys."""
   out = np.zeros((*queries.shape, keys.shape[1]), bool)
   query_places, key_places = places or (range(out.shape[1]), range(out.shape[2]))
@@ -52,7 +52,6 @@ def sees(queries, keys, causal=False, window=0, places=(), everywhere=None):
     back = query_places[i] - key_places[j]
     here = causal if isinstance(causal, bool) else causal[b]
     near = 0 <= back < window if here else -(window // 2) <= back <= window // 2
-    near |= everywhere is not None and (everywhere[b, i] or everywhere[b, j])
     out[b, i, j] = queries[b, i] == keys[b, j] > 0 and not (here and back < 0)
     out[b, i, j] &= near or window == 0
   return out
@@ -159,8 +158,7 @@ def layer(config, p, x, segments, positions, i, causal, context=None, distances=
   every, kind, T = config.global_attention_every, config.position_embeddings, x.shape[1]
   is_local = config.attention_window and (not every or i % every)
   theta = is_local and config.local_rotary_theta or config.rotary_theta
-  everywhere, window = positions < config.global_tokens, is_local and config.attention_window
-  seen = sees(segments, segments, causal, window, everywhere=everywhere)
+  seen = sees(segments, segments, causal, is_local and config.attention_window)
   far = np.abs(np.subtract.outer(np.arange(T), np.arange(T)))
   bias = -np.multiply.outer(slopes(config.num_attention_heads), far) * (kind == 'alibi')
   turn = (lambda x: rotary(x, positions, theta)) if kind == 'rotary' else (lambda x: x)

@@ -30,8 +30,7 @@ def blocks_of(pattern: Pattern, widest: int, length: int) -> 'Bands | Whole':
   the attention. widest: the window of the bands if pattern.window is an array."""
   window = pattern.window if isinstance(pattern.window, int) else widest
   queries, keys = pattern.queries, pattern.keys
-  has_global_tokens = queries.everywhere is not None  # which see distant keys
-  if not window or has_global_tokens or queries is not keys or keys.places is not None:
+  if not window or queries is not keys or keys.places is not None:
     return Whole()
   back = window // 2 if is_constant(pattern.causal, False) else window - 1
   ahead = 0 if is_constant(pattern.causal, True) else window // 2

@@ -128,9 +128,6 @@ class ModelConfig:
   num_key_value_heads: int = setting(0,
     'heads of keys and values, each for a group of queries (Ainslie et al. 2023); 0: of queries',
     '[0, inf)')
-  global_tokens: int = setting(0,
-    'with a window: first tokens of each example that see it all and that all see',
-    '[0, inf)')
   attention_head_size: int = setting(0,
     'numbers of a head of queries, keys and values; 0: hidden_size / num_attention_heads',
     '[0, inf)')

@@ -41,12 +41,10 @@ class Encoder(nn.Module):
     embed = embeddings.Embeddings(config, name='embeddings')
     x_BTD = embed(input_ids_BT, token_type_ids_BT, position_ids_BT, deterministic)
     x_BTD = nn.with_logical_constraint(x_BTD, ('batch', 'length', 'hidden'))
-    everywhere_BT = position_ids_BT < config.global_tokens if config.global_tokens else None
     tokens = dataclasses.replace(
       tokens_of(self, segment_ids_BT, position_ids_BT),
       causal=config.causal or causal,
       memory=memory,
-      everywhere=everywhere_BT,
     )
     return run_blocks(config, config.num_hidden_layers, deterministic, x_BTD, tokens)
 

@@ -51,11 +51,10 @@ def _faults_of_layers(config: ModelConfig, causal: bool | str) -> Iterator[str]:
     )
   differs_by_layer = config.global_attention_every or config.share_layers or config.memory_length
   is_plain = config.mixer == 'attention' and config.norm_placement == 'post'
-  if config.mask_decoder and (causal or differs_by_layer or config.global_tokens or not is_plain):
+  if config.mask_decoder and (causal or differs_by_layer or not is_plain):
     yield (
       f'model.mask_decoder={config.mask_decoder} needs attention and norm_placement=post, without '
-      'causal, share_layers, memory_length, global_attention_every and global_tokens; set these, '
-      'or it to 0.'
+      'causal, share_layers, memory_length and global_attention_every; set these, or it to 0.'
     )
   buckets = config.position_buckets
   most = 2 * config.max_relative_positions - 4
@@ -71,11 +70,6 @@ def _faults_of_layers(config: ModelConfig, causal: bool | str) -> Iterator[str]:
     yield (
       f'model.global_attention_every is {config.global_attention_every} and there is no window; '
       'set model.attention_window, or this to 0.'
-    )
-  if config.global_tokens and (config.memory_length or causal or not window):
-    yield (
-      f'model.global_tokens={config.global_tokens} are for windows that look both ways in whole '
-      'rows; set model.attention_window, model.causal=false and model.memory_length=0, or it to 0.'
     )
 
 

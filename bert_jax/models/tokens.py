@@ -49,7 +49,6 @@ class Tokens:
   places: [T] or [B, T] int32, by which causal attention and windows order tokens and measure their
   distance. None: the index in the row. Keys that continue earlier ones (a memory, a cache) need it.
   memory: the Memory before the rows (memory.py), or None.
-  everywhere: [B, T] bool, global tokens, which windows do not restrict; None: there are none.
   distances: [R, D], vectors of relative distances that all layers share (relative.py), or None.
   keys_from: [B, T, D], the vectors that keys and values are made of, while the tokens' own vectors
   give the queries only (objectives/mask_decoder.py), or None.
@@ -60,7 +59,6 @@ class Tokens:
   causal: Any = False
   places: Any = None
   memory: Any = None
-  everywhere: Any = None
   distances: Any = None
   keys_from: Any = None
 
@@ -93,8 +91,7 @@ class Pattern:
   causal: no later keys; True, or [B] bool by row.
   window: only near keys; an int, or an integer array [] that may be traced; 0: all. As in released
   models, these are, if causal, the last `window` keys up to the query's place (Mistral), otherwise
-  the keys at most window // 2 places away on either side (ModernBERT, Longformer). Tokens that are
-  `everywhere` see all keys and are seen by all queries (global tokens, Longformer and BigBird).
+  the keys at most window // 2 places away on either side (ModernBERT, Longformer).
   bias: added to the scores before the softmax; broadcasts to [B, H, Tq, Tk]; or None.
   """
 
@@ -119,8 +116,6 @@ def sees(pattern: Pattern) -> Array:
     return seen
   window = jnp.asarray(pattern.window)
   near = jnp.where(causal, back < window, jnp.abs(back) <= window // 2)
-  if pattern.queries.everywhere is not None:
-    near |= pattern.queries.everywhere[:, :, None] | pattern.keys.everywhere[:, None, :]
   return seen & ((window == 0) | near)
 
 

@@ -191,9 +191,6 @@ def _sizes(config, model, set_by_user):
   if ours.extend_positions != 'none':
     _check_extension(ours, model)
     del sizes['max_position_embeddings']
-  if ours.global_tokens:  # a pattern of attention, which any weights compute
-    for name in ('attention_window', 'global_attention_every', 'global_tokens'):
-      sizes.pop(name, None)
   return sizes
 
 

@@ -47,7 +47,6 @@ PRETRAIN, TABLE, NER = 'pretrain.py:runlocal', 'finetune.py:task=table', 'finetu
     (PRETRAIN, 'corpus.lengths=32', 'loss.nsp_weight=0'),
     (PRETRAIN, 'corpus.lengths=32,6@9', 'corpus.lengths'),
     (PRETRAIN, 'corpus.lengths=32@5', 'corpus.lengths'),
-    (PRETRAIN, 'model.global_tokens=1', 'model.attention_window'),
     (PRETRAIN, 'model.memory_length=32', 'model.memory_length'),
     (PRETRAIN, 'objective=electra', 'configs/pretrain.py:objective=NAME'),
     (PRETRAIN, 'objective=elctra', "'elctra'"),

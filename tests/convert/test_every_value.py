@@ -29,7 +29,6 @@ NEEDS = {
   'rotary_theta': ROTARY,
   'local_rotary_theta': ROTARY | {'attention_window': 6},
   'global_attention_every': {'attention_window': 6},
-  'global_tokens': {'attention_window': 6},
   'first_norm': {'norm_placement': 'pre'},
   'conv_width': {'mixer': 'conv', 'position_embeddings': 'none'},
   'projection_act': {'projection_size': 7},

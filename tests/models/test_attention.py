@@ -134,7 +134,6 @@ DEBERTA = dict(position_embeddings='disentangled', max_relative_positions=11)
   [
     (CUDNN | dict(position_embeddings='alibi'), False, 'cannot add a bias'),
     (dict(global_attention_every=3), False, 'attention_window'),
-    (dict(global_tokens=3, attention_window=8), True, 'both ways'),
     (dict(memory_length=3, share_layers=True), False, 'model.share_layers=false'),
     (dict(attention_implementation='xla', attention_probs_dropout_prob=0.1), False, 'cannot drop'),
     (dict(mixer='conv'), 'by row', 'use attention'),

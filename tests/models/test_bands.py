@@ -123,9 +123,8 @@ def test_causal_rows_of_a_mixed_batch_look_back_a_whole_window(window):
 
 def test_short_rows_and_other_orders_are_left_alone():
   tokens, far = Tokens(rows()), Tokens(rows(), places=np.arange(T))
-  everywhere = Tokens(rows(), everywhere=rows() == 1)
   of = lambda window, queries=tokens, keys=None: Pattern(queries, keys or queries, window=window)
-  for pattern in of(0), of(300), of(W, keys=Tokens(rows())), of(W, far), of(W, everywhere):
+  for pattern in of(0), of(300), of(W, keys=Tokens(rows())), of(W, far):
     assert isinstance(bands.blocks_of(pattern, W, T), bands.Whole)
   assert isinstance(bands.blocks_of(of(W), W, 4 * 128 - 1), bands.Whole)
   assert isinstance(bands.blocks_of(of(W), 0, 4 * 128), bands.Bands)

@@ -205,7 +205,7 @@ def test_fourier_is_numpys():
     ('mixer=bag position_embeddings=none attention_window=16', 'model.attention_window'),
     ('share_layers=true optimizer.layer_lr_decay=0.9', 'layer_lr_decay'),
     ('attention_window=16', '[CLS] sees 8 tokens of a pair of up to 64'),
-    ('attention_window=16 global_tokens=1', ''),
+    ('attention_window=16 global_attention_every=2', ''),
   ],
 )
 def test_what_does_not_go_together_is_one_sentence(changes, sentence):

@@ -97,7 +97,7 @@ WINDOWS = dict(attention_window=5, global_attention_every=2, num_hidden_layers=3
     | dict(attention_head_size=10),
     PRE | dict(first_norm=False, scan_layers=True, layer_norm_eps=0.1, num_hidden_layers=3),
     PRE | dict(norm_bias=False, attention_bias=False, feed_forward_bias='output', remat='dots'),
-    ONE | dict(attention_window=3, global_tokens=2, feed_forward_bias='none', feed_forward='glu'),
+    ONE | dict(attention_window=3, feed_forward_bias='none', feed_forward='glu'),
     PRE
     | BIASES
     | dict(norm='rms_norm', attention_bias=False, scan_layers=True, attention_head_size=3),

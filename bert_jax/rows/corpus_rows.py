@@ -91,6 +91,7 @@ class Rows(Source):
     return rows * self.cuts if self.units > 1 else rows
 
   def gather(self, numbers: Sequence[int] | np.ndarray) -> Arrays:
+    """{name: [R, ...]} of the rows with these numbers. Rows of one place are made together."""
     cut, row = np.divmod(np.asarray(numbers, np.int64), self.row_at[-1])
     unit = self.row_at.searchsorted(row, side='right') - 1
     places = cut * self.units + unit
@@ -98,6 +99,7 @@ class Rows(Source):
     order = np.argsort(places, kind='stable')
     begins = np.flatnonzero(np.diff(places[order])) + 1
     rows_of_places = np.split(order, begins)
+    # All places are planned at once, in threads, and those that were asked for last stay.
     for chosen in rows_of_places:
       self.expect(int(places[chosen[0]]))
     parts = []

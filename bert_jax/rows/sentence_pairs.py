@@ -30,7 +30,8 @@ Drawn = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 class Pair(NamedTuple):
-  """A kind of sentence pairs."""
+  """A kind of sentence pairs. draw: makes A, B and the label of each example from where a text is
+  cut, and says where the next examples begin."""
 
   labels: tuple[str, str]  # the names of the labels 0 and 1
   documents: int  # the least a corpus needs
@@ -84,8 +85,18 @@ def _spans(at, cuts):
 
 
 PAIRS = {
-  'nsp': Pair(('next', 'random'), 2, draw_next, 'next sentences'),
-  'sop': Pair(('in order', 'swapped'), 1, draw_order, 'the order of sentences'),
+  'nsp': Pair(
+    labels=('next', 'random'),
+    documents=2,
+    draw=draw_next,
+    words='next sentences',
+  ),
+  'sop': Pair(
+    labels=('in order', 'swapped'),
+    documents=1,
+    draw=draw_order,
+    words='the order of sentences',
+  ),
 }
 
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from toys import load
 
-from bert_jax import config as config_lib
 from bert_jax import sharding, tokenizers
 from bert_jax.config import InputError
 from bert_jax.corpus import tokenized
@@ -216,20 +215,6 @@ def test_each_pass_is_a_permutation_of_the_seed(tokenizer):
   for i in (7, 3, 14, 0):
     assert (np.asarray(again[i]['labels'])[:, 0] == passes.reshape(15, 8)[i]).all()
   assert (column(other, 5).ravel() != passes[0]).any()
-
-
-def test_growing_batches_pass_over_no_row(tokenizer):
-  """From 1 of 4 microbatches to 4 over 10 steps; those without rows are the last ones."""
-  changes = 'optimizer.accumulation=4 optimizer.batch_warmup=10 optimizer.warmup=2'
-  config = load('configs/pretrain.py:runlocal', 'batch_size=8 steps=14', changes)
-  timeline = config_lib.timeline_of(config)
-  growing = make_batches(Numbers(40), tokenizer, position=timeline.position)
-  real = column(growing, 14, 'weights') > 0
-  counts = np.array([1, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4, 4])
-  used = np.arange(4) < counts[:, None]  # microbatch i has the rows i, i + 4
-  np.testing.assert_array_equal(real, np.tile(used, 2))
-  numbers, order = column(growing, 14)[real], column(make_batches(Numbers(40), tokenizer), 9)
-  np.testing.assert_array_equal(numbers, order.ravel()[: len(numbers)])
 
 
 # ---- other kinds, packing, mixing ----------------------------------------------------------------

@@ -74,6 +74,7 @@ class Rows(Source):
 
   @property
   def units(self) -> int:
+    """Into how many units the text is divided."""
     return self.text.units
 
   @property
@@ -87,7 +88,8 @@ class Rows(Source):
     return self.totals['tokens'] / max(1, len(self) * self.cutting.seq_length)
 
   def __len__(self) -> int:
-    rows = int(self.row_at[-1])  # of one cut
+    """The number of rows in a pass. A single unit has the rows of all cuts, others those of one."""
+    rows = int(self.row_at[-1])
     return rows * self.cuts if self.units > 1 else rows
 
   def gather(self, numbers: Sequence[int] | np.ndarray) -> Arrays:

@@ -101,9 +101,10 @@ class Examples(Source):
   def items_of_row(self, i: int) -> list[range]:
     """The items in row i, each as a range of its examples."""
     items = self.order[self.row_at[i] : self.row_at[i + 1]]
-    begins = self.item_begins[items]
-    ends = begins + self.item_sizes[items]
-    return [range(begin, end) for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
+    ranges = []
+    for begin, size in zip(self.item_begins[items].tolist(), self.item_sizes[items].tolist()):
+      ranges.append(range(begin, begin + size))
+    return ranges
 
   def _room(self, takes, first):
     """[I] the tokens that items take; takes: each example's, first: [I] items' first examples."""

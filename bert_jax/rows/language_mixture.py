@@ -35,6 +35,7 @@ class Mixture(Source):
     return name, i - begin
 
   def gather(self, numbers: Sequence[int]) -> Arrays:
+    """{name: [R, ...]} of the rows with these numbers. Rows of one language are made together."""
     by_language = {}  # {language: (places in `numbers`, row numbers within the language)}
     for k, i in enumerate(numbers):
       language, number = self.at(i)

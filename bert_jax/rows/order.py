@@ -62,6 +62,7 @@ class Order:
     return sys.maxsize
 
   def __getitem__(self, i: SupportsIndex) -> int:
+    """The number of the row at place i, counted over all passes."""
     rows = self.rows
     lanes = self.lanes
     batch_size = self.batch_size

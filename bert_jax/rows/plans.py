@@ -54,6 +54,7 @@ class Cutting:
 
   @property
   def cuts(self) -> int:
+    """How many times the text is cut."""
     return self.dupe_factor if self.pair else 1
 
   @property

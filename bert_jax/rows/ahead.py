@@ -38,4 +38,5 @@ class Ahead:
     return batch.result(), time.perf_counter() - started
 
   def close(self) -> None:
+    """Ends the thread, without the batches that nobody took."""
     self._thread.shutdown(wait=False, cancel_futures=True)

@@ -59,6 +59,7 @@ class Order:
     self._within = functools.lru_cache(4 * self.lanes)(self._permuted_rows)
 
   def __len__(self) -> int:
+    """Endless, as far as a sequence can be."""
     return sys.maxsize
 
   def __getitem__(self, i: SupportsIndex) -> int:

@@ -1,6 +1,5 @@
 """Blocks of named pieces, what can stand in place of attention, and towers of blocks."""
 
-import contextlib
 import functools
 
 import flax.linen as nn
@@ -204,14 +203,12 @@ def test_fourier_is_numpys():
     ('mixer=fourier data.examples_per_row=2', 'data.examples_per_row=1'),
     ('mixer=bag position_embeddings=none attention_window=16', 'model.attention_window'),
     ('share_layers=true optimizer.layer_lr_decay=0.9', 'layer_lr_decay'),
-    ('attention_window=16', '[CLS] sees 8 tokens of a pair of up to 64'),
-    ('attention_window=16 global_attention_every=2', ''),
   ],
 )
 def test_what_does_not_go_together_is_one_sentence(changes, sentence):
   names = [x if x.startswith(('data.', 'optimizer.')) else f'model.{x}' for x in changes.split()]
-  with one_sentence(sentence) if sentence else contextlib.nullcontext():
-    assert load('configs/pretrain.py:runlocal', *names).loss.nsp_weight > 0
+  with one_sentence(sentence):
+    load('configs/pretrain.py:runlocal', *names)
 
 
 def model_with(vocab, tokenizer, **fields):

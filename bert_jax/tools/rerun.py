@@ -10,7 +10,6 @@ such as data.train if the data lies elsewhere. The exit status is 1 if a compari
 
 import contextlib
 import json
-import re
 import sys
 import time
 from collections.abc import Sequence
@@ -54,7 +53,7 @@ def rerun(
 
 
 def differences(run: Run, inputs: Inputs) -> list[str]:
-  """Sentences on how a repetition differs from the run (in code: in bert_jax/ and configs/)."""
+  """Sentences on how a repetition differs from the run."""
   was, here = run.facts.made_by, contents.made_by(inputs.mesh)
   if not was:
     return ['there is no run.json that can be read']
@@ -68,7 +67,7 @@ def differences(run: Run, inputs: Inputs) -> list[str]:
     if packages_then.get(name) != version:
       out.append(f'{name} {packages_then.get(name)} -> {version}')
   changes = run.path / contents.CHANGES
-  if _executed(files.read_text(changes)) != _executed(provenance.code_changes()):
+  if files.read_text(changes) != provenance.code_changes():
     out.append(f'the changed code ({changes})')
   if run.config is not None:
     out += config_lib.changes(run.config, inputs.config)
@@ -79,12 +78,6 @@ def differences(run: Run, inputs: Inputs) -> list[str]:
   if run.newest.get('vocabulary', inputs.tokenizer.fingerprint) != inputs.tokenizer.fingerprint:
     out.append('the vocabulary')
   return out
-
-
-def _executed(patch: str) -> list[str]:
-  """The parts of a patch that change what a run executes."""
-  parts = re.findall(r'^diff --git .*?(?=^diff --git |\Z)', patch, re.MULTILINE | re.DOTALL)
-  return [part for part in parts if re.match(r'diff --git "?a/(bert_jax|configs)/', part)]
 
 
 def lines(run: Run) -> dict[tuple[int, str], dict[str, float | None]]:

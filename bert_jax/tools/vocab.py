@@ -28,8 +28,6 @@ from bert_jax.tools import arguments
 def train(args: argparse.Namespace) -> dict[str, Any]:
   """Trains a vocabulary as parsed arguments say, writes it to args.out, and returns the counts."""
   out = Path(args.out).expanduser()
-  if args.no_cjk_spaces and args.kind != 'wordpiece':
-    raise InputError('--no-cjk-spaces is for --kind wordpiece; the others put no spaces anywhere')
   arguments.check_writable(out)
   if args.kind == 'byte_bpe' and not args.cased:
     raise InputError('--kind byte_bpe keeps capitals; say --cased')
@@ -54,9 +52,7 @@ def train(args: argparse.Namespace) -> dict[str, Any]:
   log.info('%s: %s', out, run_tokenizer.describe(made))
   if earlier is None:
     tokenizer.save(out)
-  elif earlier.fingerprint == tokenizer.fingerprint:
-    log.info('%s holds just this vocabulary already', out)
-  else:
+  elif earlier.fingerprint != tokenizer.fingerprint:
     raise InputError(f'{out} holds another vocabulary; choose another --out, or delete it')
   shares = made.pop('shares')
   languages = {}
@@ -94,7 +90,11 @@ def main(argv: Sequence[str] | None = None) -> None:
   add('--cased', action='store_true', help='keep case and accents')
   covered = 'share of the text whose characters are kept; 0.9995 for Chinese, Japanese'
   add('--character-coverage', type=float, default=0.99999, help=covered)
-  add('--no-cjk-spaces', action='store_true', help='a CJK character is not a word by itself')
+  add(
+    '--no-cjk-spaces',
+    action='store_true',
+    help='wordpiece: CJK characters are not words',
+  )
   add('--sampling', type=float, default=1.0, help='S: a language counts as P(L)^S; M-BERT: 0.7')
   args = parser.parse_args(argv)
   with command_line():

@@ -366,6 +366,3 @@ def test_a_lexicon_is_read_in_the_encoding_that_is_named(vocab, tmp_path):
   names.write_text('kala lone\nloti\n', 'utf-16-le')
   with pytest.raises(InputError, match=r'begun with other settings \(lexicons\)'):
     make(tmp_path / 'D', vocab, ('', source), **how)
-  config = pretrain_config(source, f'corpus.entities={names}', 'data.text_encoding=utf-16-le')
-  ((whole, _),) = loading.load(config, str(source), tokenizers.load_folder(vocab), 'train').values()
-  assert len(whole) == 3  # tokens

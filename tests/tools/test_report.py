@@ -138,7 +138,7 @@ def test_each_point_stands_beside_what_a_guess_scores_on_its_own_rows(tmp_path):
   assert df[df.final].value.tolist() == [5.7]
   (panel,) = report.read(tmp_path).panels
   drawn = figures.curves(panel).axes[0].lines
-  assert [list(line.get_ydata()) for line in drawn] == [[5.8, 5.6], [5.7], [5.5] * 2, [6.0] * 2]
+  assert [list(line.get_ydata()) for line in drawn] == [[5.8, 5.6], [5.5] * 2]
   # What depends on the model, such as what ELECTRA's generator leaves, is a level and no score.
   own = {'replaced_accuracy': 0.9, 'replaced_accuracy_majority': 0.85}
   workdir(tmp_path / 'E' / 'b', [(2, 'eval', own)], 'steps=2')
@@ -387,7 +387,7 @@ def test_every_row_says_how_far_the_training_was(tmp_path):
 # ---- Pages --------------------------------------------------------------------------------------
 
 
-def test_a_report_replaces_only_what_a_report_has_written(tmp_path, capsys):
+def test_a_report_replaces_only_what_a_report_has_written(tmp_path):
   folder = sweep(
     tmp_path / 'S', {beta(8): [2.0, 3.0, 4.0], beta(7): [2.5, 3.1, 4.2]}, baseline=beta(8)
   )
@@ -396,7 +396,6 @@ def test_a_report_replaces_only_what_a_report_has_written(tmp_path, capsys):
   for name in mine:
     (out / name).write_text('mine')
   command.main([str(folder), '--out', str(out)])
-  assert f'{beta(7)}  3' in capsys.readouterr().out
   page = (out / 'report.html').read_text()
   assert page.count('<svg') == 1
   assert not re.search(r'(src|href)="(?!#)', page)  # nothing is fetched

@@ -91,19 +91,3 @@ def test_a_step_is_what_an_example_adds():
   assert stats.step_of(50, stats.top_of('f1', [31.0, 0.5])) == 2  # percent
   assert stats.step_of(50, stats.top_of('f1', [0.31, 0.5])) == 0.02
   assert stats.step_of(50, stats.top_of('mean_absolute_error', [31.0, 0.5])) == 0
-
-
-def test_over_examples_as_scipy_has_it():
-  from scipy import stats as scipy_stats
-
-  for right, count in (3, 7), (50, 60), (0, 5), (9, 9):
-    within = scipy_stats.binomtest(right, count).proportion_ci(method='wilson')
-    assert stats.wilson(right / count, count) == pytest.approx((within.low, within.high))
-  rng = np.random.default_rng(0)
-  for share in (0.3, 0.5, 0.8):
-    first, second = rng.random((2, 40)) < [[share], [0.5]]
-    only = int(sum(first & ~second)), int(sum(second & ~first))
-    assert stats.mcnemar(first, second) == pytest.approx(
-      scipy_stats.binomtest(only[0], sum(only)).pvalue
-    )
-  assert stats.mcnemar(first, first) == 1.0

@@ -80,7 +80,6 @@ def test_mistakes_are_one_sentence(folder, tmp_path, capsys):
   assert 'does not exist' in refused(missing)
   assert '--sampling is 2.0' in refused(f'{source} --sampling 2')
   assert '(--size) 20 cannot hold the' in refused(f'{source} --size 20')
-  assert 'is for --kind wordpiece' in refused(f'{source} --kind bpe --no-cjk-spaces')
   assert 'keeps capitals; say --cased' in refused(f'{source} --kind byte_bpe')
   assert not out.exists()
   written = set()

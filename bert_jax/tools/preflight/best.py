@@ -18,9 +18,8 @@ NOISE = 0.02  # that much comes and goes with the compiler's fusions, and is no 
 
 def seconds(report: Mapping[str, Any]) -> float:
   """Estimated seconds of a step (with communication if known); inf if it does not fit."""
-  if not report['fits'] or not report['estimates']:
-    return math.inf
-  return step_time.fullest(report)[0]['step_s']
+  estimate = step_time.fullest(report)
+  return estimate['step_s'] if estimate else math.inf
 
 
 def choices(config: ConfigDict, devices: Devices) -> Iterator[tuple[str, Any]]:

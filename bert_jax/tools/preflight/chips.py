@@ -28,35 +28,27 @@ class Published(NamedTuple):
   """The published facts of a kind of chip; None: not known. A side of a slice is closed to a ring
   if it is a multiple of `ring` chips, and so are all others where there are three."""
 
-  flops_per_cycle: int | None  # in bfloat16, of a device (v2, v3 and TPU7x have two on a chip)
   interconnect: float | None = None  # bytes a second of all links of a chip, both directions added
   links: int = 0  # to its neighbours
   network: float | None = None  # bytes a second to other slices
   ring: int = 0
 
 
-UNIT = 2 * 128**2  # FLOPs of a matrix unit of 128 x 128 in a cycle
 # {a regex of a part of jax's device_kind, as in speed.PEAK_FLOPS: Published}, read in 2026 in
-# cloud.google.com/tpu/docs/v5e, v5p, v6e and tpu7x. The pages of v2 to v4 give no bandwidth of the
-# links, TPU7x's page no size of its matrix units. v5e and v6e: the network of a pod of 256 chips,
-# divided. v6e: an older page counts 4 units of 256 x 256, a newer one 2, with which the compiler's
-# cycles would be faster than the chip is.
+# cloud.google.com/tpu/docs/v5e, v5p, v6e and tpu7x; those of v2 to v4 give no bandwidth of the
+# links. v5e and v6e: the network of a pod of 256 chips, divided.
 PUBLISHED = {
-  'TPU v2': Published(UNIT),
-  'TPU v3': Published(2 * UNIT),
-  'TPU v4 lite': Published(4 * UNIT),
-  'TPU v4': Published(8 * UNIT),
-  'TPU v5 lite|TPU v5e': Published(4 * UNIT, 400e9, 4, 6.4e12 / 8 / 256, 16),
-  'TPU v5p?': Published(8 * UNIT, 1200e9, 6, 50e9 / 8, 4),
-  'TPU v6 lite|TPU v6e': Published(16 * UNIT, 800e9, 4, 25.6e12 / 8 / 256, 16),
-  'TPU7x?': Published(None, 1200e9, 6, 100e9 / 8, 4),
+  'TPU v5 lite|TPU v5e': Published(400e9, 4, 6.4e12 / 8 / 256, 16),
+  'TPU v5p?': Published(1200e9, 6, 50e9 / 8, 4),
+  'TPU v6 lite|TPU v6e': Published(800e9, 4, 25.6e12 / 8 / 256, 16),
+  'TPU7x?': Published(1200e9, 6, 100e9 / 8, 4),
 }
 
 
 def published_of(device_kind: str) -> Published:
   """The Published of a kind of device; all unknown if it is not in the table."""
   known = (x for kind, x in PUBLISHED.items() if re.search(rf'(?:{kind})\b', device_kind))
-  return next(known, Published(None))
+  return next(known, Published())
 
 
 def devices_of(topology: str, slices: int = 1) -> list[jax.Device]:
@@ -83,8 +75,8 @@ def devices_of(topology: str, slices: int = 1) -> list[jax.Device]:
 
 
 class Chip:
-  """A kind of chip: its HBM in bytes, the FLOPs of a cycle of a large product, and the seconds of a
-  cycle if that ran at the chip's peak, and by the published clock (data_sheet_seconds)."""
+  """A kind of chip: its HBM in bytes, its peak in FLOPs a second, and the seconds of a cycle if a
+  large product ran at that peak."""
 
   def __init__(self, device: jax.Device):
     one = jax.sharding.SingleDeviceSharding(device)
@@ -97,7 +89,4 @@ class Chip:
     self.hbm = compiled('1 TB for', lambda x: x + 1, 2**19, jnp.float32).limit
     self.published = published_of(device.device_kind)
     self.peak = speed.peak_flops_of(device.device_kind)
-    self.flops_per_cycle = 2 * LARGE**3 / sum(program.cycles().values())
-    self.seconds_per_cycle = self.flops_per_cycle / self.peak
-    known = self.published.flops_per_cycle
-    self.data_sheet_seconds = known / self.peak if known else None
+    self.seconds_per_cycle = 2 * LARGE**3 / self.peak / sum(program.cycles().values())

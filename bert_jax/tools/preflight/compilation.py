@@ -39,7 +39,7 @@ class Compiled(NamedTuple):
 def compiled(lowered: Lowered, devices: Devices, what: str, options: Options = None) -> Compiled:
   """Compiles a program with the `options` it was lowered with. what: in words, 'a product for'."""
   name = f'{what} {len(devices)} {devices[0].device_kind}'
-  path = folder() / f'{key(lowered, devices, options)}.json.gz'
+  path = cache_folder() / 'preflight' / f'{key(lowered, devices, options)}.json.gz'
   kept = load(path)
   if kept:
     return kept
@@ -55,10 +55,6 @@ def compiled(lowered: Lowered, devices: Devices, what: str, options: Options = N
       out = Compiled('', {}, used, limit)
   store(path, out)
   return out
-
-
-def folder() -> Path:
-  return cache_folder() / 'preflight'
 
 
 def versions() -> str:

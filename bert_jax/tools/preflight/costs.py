@@ -15,38 +15,36 @@ HEADER = (
 
 def table(reports: Mapping[str, Mapping[str, Any]], prices: Sequence[float]) -> str:
   """A table of {topology: report}, a column for each. prices: dollars for a chip-hour of each."""
-  columns = [HEADER]
+  rows = [[title] for title in HEADER]
   for price, (name, report) in zip(prices, reports.items(), strict=True):
-    columns.append((name, str(report['chips']), *_cells(report, price)))
+    cells = (name, str(report['chips']), *_cells(report, price))
+    for row, cell in zip(rows, cells, strict=True):
+      row.append(cell)
   first = next(iter(reports.values()))
   assumed = ', assumed, since its length depends on its data' if first['assumed'] else ''
   length = f'{first["steps"]:,} steps{assumed}; {first["tokens"] / 1e9:,.4g} B tokens'
-  return '\n'.join([*aligned([*zip(*columns)]), f'{length}; without evaluations and checkpoints'])
+  return '\n'.join([*aligned(rows), f'{length}; without evaluations and checkpoints'])
 
 
 def _cells(report, price):
-  rows = step_time.fullest(report)
-  alone = [clock['compute_only'] for clock in report['estimates'].values()]
-  hours = [row['chip_hours'] for row in rows]
+  row = step_time.fullest(report)
+  if row is None:
+    return fits(report), '-', '-', '-', '-', '-', '-'
+  hours = row['chip_hours']
   return (
     fits(report),
-    between([1e3 * row['step_s'] for row in rows], '{:,.1f}'),
-    between([row['mfu'] for row in rows], '{:.0%}'),
-    between([row['mfu'] for row in alone], '{:.0%}'),
-    between([x / report['chips'] for x in hours], '{:,.2f}'),
-    between(hours, '{:,.2f}'),
-    between([price * x for x in hours if price], '${:,.2f}'),
+    f'{1e3 * row["step_s"]:,.1f}',
+    f'{row["mfu"]:.0%}',
+    f'{report["estimates"]["compute_only"]["mfu"]:.0%}',
+    f'{hours / report["chips"]:,.2f}',
+    f'{hours:,.2f}',
+    f'${price * hours:,.2f}' if price else '-',
   )
 
 
 def fits(report: Mapping[str, Any]) -> str:
   word = 'yes' if report['fits'] else 'NO'
   return f'{word}, {report["hbm_bytes"] / 1e9:.1f} of {report["hbm_limit"] / 1e9:.1f} GB'
-
-
-def between(numbers: Sequence[float], form: str) -> str:
-  """Formats a range as '9 to 11', or '9' if both ends read the same; '-' if it is empty."""
-  return ' to '.join(dict.fromkeys(form.format(x) for x in sorted(numbers))) or '-'
 
 
 def prices_of(text: str, number: int) -> list[float]:

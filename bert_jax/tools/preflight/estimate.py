@@ -13,7 +13,6 @@ from bert_jax.objectives.base import Objective
 from bert_jax.rows.sentence_pairs import PAIRS
 from bert_jax.run import initialization
 from bert_jax.tasks import TASKS, teaching
-from bert_jax.text import files
 from bert_jax.tools.preflight import chips, compilation, hlo, step_time
 from bert_jax.tools.preflight.compilation import Devices
 
@@ -23,12 +22,13 @@ Report = dict[str, Any]  # valid JSON
 
 def of_its_run(config: ConfigDict, set_by_user: Collection[str] = ()) -> ConfigDict:
   """The config with what its run takes from elsewhere: the sizes of the model of init_from, and the
-  vocabulary of prepared corpora. set_by_user: see train.train."""
+  vocabulary of a prepared corpus. set_by_user: see train.train."""
   start = initialization.start_of(config, '', weights=False)
-  config, task = initialization.adopt_model(config, start, set_by_user), TASKS[config.objective]
-  parts = files.parts(config.data.train, config.corpus.languages) if task.reads_corpus else []
-  is_prepared = parts and all(store.is_prepared(part) for _, part in parts)
-  return task.resolve(config) if is_prepared else config
+  config = initialization.adopt_model(config, start, set_by_user)
+  task = TASKS[config.objective]
+  if task.reads_corpus and store.is_prepared(config.data.train):
+    return task.resolve(config)
+  return config
 
 
 def objective_of(config: ConfigDict) -> Objective:

@@ -171,18 +171,16 @@ class Program:
           yield from self.below(inner)
 
   def uncounted(self) -> dict[str, int]:
-    """{kind: how many} of the work of a step that has no estimated cycles and takes time."""
+    """{kind: how many} of the work of a step whose time the compiler does not know."""
     out = collections.Counter()
     for instruction, times in self.scheduled():
-      if instruction.cycles or instruction.opcode in ('while', 'call', 'conditional'):
-        continue
       if f'"estimated_cycles":"{UNKNOWN}"' in instruction.rest:
-        out['unknown'] += times
-        continue
-      inner = [i for _, i in self.below(instruction)] if instruction.opcode == 'fusion' else []
-      for one in (instruction, *inner):
-        if one.opcode in ('gather', 'scatter', 'sort'):
-          out[f'{one.opcode}s'] += times
-        elif one.opcode == 'custom-call' and 'custom_call_target="tpu_custom_call"' in one.rest:
-          out['Pallas kernels'] += times
+        out['operations of unknown cost'] += times
+      elif not instruction.cycles:
+        within = [instruction]
+        if instruction.opcode == 'fusion':
+          within += [inner for _, inner in self.below(instruction)]
+        for one in within:
+          if 'custom_call_target="tpu_custom_call"' in one.rest:
+            out['Pallas kernels'] += times
     return dict(out)

@@ -48,23 +48,18 @@ def _prepare(settings: Settings, out: Path, processes: int) -> dict[str, Any]:
   if settings.duplicates != 'keep':
     seen = duplicates.Seen(settings.duplicates)
   number = store.finished(out)
-  done, size = [], 0  # the digests of the blocks, and the bytes, of whole shards
+  done = []  # the digests of the blocks of whole shards
   for k in range(number):
     facts, arrays = store.read_facts(store.shard_path(out, k))
     done += facts['blocks']
-    size += facts['counts']['bytes']
     if seen is not None:
       seen.add({name[5:]: array for name, array in arrays.items() if name.startswith('seen_')})
-  if number:
-    log.info('going on after %d whole shards', number)
   shard = shards.Shard(out, number, tokenizer.vocab_size)
   with results(settings, processes, done) as made:
     for items, counts, block in made:
       shard.add(items, counts, block, seen)
       if shard.counts['bytes'] >= settings.shard_mb << 20:
         shard.close({} if seen is None else seen.state())
-        size += shard.counts['bytes']
-        log.info('%d shards are whole, of %.1f MB of text', shard.number + 1, size / 1e6)
         shard = shards.Shard(out, shard.number + 1, tokenizer.vocab_size)
   if shard.blocks:
     shard.close({} if seen is None else seen.state())

@@ -95,22 +95,17 @@ def curves(panel: 'Panel') -> 'Figure | None':
 
 
 def draw_curves(axis: 'Axes', panel: 'Panel', metric: str) -> None:
-  """The mean curve of each arm; where it is of a part of the rows, the evaluation of all rows
-  stands apart as a hollow marker. A dotted line is what a guess scores on the same rows."""
-  in_means = panel.runs.run[panel.runs.counts]
-  df = panel.df[(panel.df.metric == metric) & panel.df.run.isin(in_means)]
-  part, whole = df[df.kind == 'eval'], df[df.kind == 'whole']
+  """The mean curve of each arm; a dotted line is what a guess scores on the same rows."""
+  df = panel.df[(panel.df.metric == metric) & (panel.df.kind == 'eval')]
+  df = df[df.run.isin(panel.runs.run[panel.runs.counts])]
   for number, arm in enumerate(panel.arms):
     colour = f'C{number % 10}'
-    means = mean_curve(part[part.arm == arm], metric)
+    means = mean_curve(df[df.arm == arm], metric)
     axis.plot(means.x, means.y, color=colour, label=plain(arm), marker='.', linewidth=1.2)
     axis.fill_between(means.x, means.low, means.high, color=colour, alpha=0.15, linewidth=0)
-    last = mean_curve(whole[whole.arm == arm], metric).tail(1)
-    axis.plot(last.x, last.y, 'o', color=colour, markerfacecolor='white')
-  for rows, name, style in (part, 'a guess', ':'), (whole, 'a guess, all rows', (0, (1, 4))):
-    level = rows['level'].mean()
-    if pd.notna(level):
-      axis.axhline(level, color='0.5', linestyle=style, linewidth=1, label=name)
+  level = df['level'].mean()
+  if pd.notna(level):
+    axis.axhline(level, color='0.5', linestyle=':', linewidth=1, label='a guess')
   axis.set(xlabel='step', ylabel=plain(metric))
 
 

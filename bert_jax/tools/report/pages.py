@@ -99,8 +99,8 @@ def pictures_of(panel: Panel, number: int) -> Iterator[Picture]:
     'interval over seeds; dotted: a guess. Right: the difference of each seed to the baseline.'
   )
   along_steps = (
-    'Means over seeds with their intervals. Hollow: all rows, where the curve is of a part of '
-    'them; dotted: a guess on the same rows.'
+    'Means over seeds with their intervals, of the rows that are evaluated at every step; dotted: '
+    'a guess on the same rows.'
   )
   name = re.sub(r'\W+', '-', f'{number}-{panel.task}-{panel.metric}')
   with matplotlib.rc_context(figures.STYLE):

@@ -66,7 +66,7 @@ def show(runs: Sequence[PlannedRun], root: Path) -> None:
   rows = [('run', 'steps', 'state')]
   for run in runs:
     saved = max(records.read(root / run.folder).checkpoints, default=0)
-    state = jobs.state_of(root, run) or ('begun' if saved else '-')
+    state = jobs.state_of(root, run) or '-'
     steps = run.config.steps or f'{run.config.epochs:g} epochs'
     rows.append((run.folder, f'{saved} of {steps}', state))
   print('\n'.join(aligned(rows)))

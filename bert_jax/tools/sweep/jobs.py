@@ -23,7 +23,6 @@ from ml_collections import ConfigDict
 from bert_jax import config as config_lib
 from bert_jax import files
 from bert_jax.copies import place, staged
-from bert_jax.errors import log
 from bert_jax.files import Path
 from bert_jax.tools.sweep import child
 from bert_jax.tools.sweep.arms import PlannedRun
@@ -59,8 +58,6 @@ def gpus() -> list[str]:
 def started(run: PlannedRun, root: Path, number: int, count: int) -> subprocess.Popen:
   """Starts the process that trains a run, `number` of `count`, on its share of cores and GPUs."""
   env = dict(os.environ)
-  paths = str(Path(__file__).parents[3]), env.get('PYTHONPATH', '')
-  env['PYTHONPATH'] = os.pathsep.join(filter(None, paths))
   env['JAX_COMPILATION_CACHE_DIR'] = str(staged(root / '.jax_cache'))
   env['JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS'] = '0.5'
   devices = gpus()
@@ -96,8 +93,6 @@ class Crew:
     for number in range(count):
       self.free.put(number)
     done = len(runs) - len(self.waiting)
-    if done:
-      log.info('%d of %d runs are done already', done, len(runs))
     self.bar = tqdm.tqdm(total=len(runs), initial=done, unit=' runs', disable=None)
 
   def train(self, run: PlannedRun) -> None:

@@ -25,11 +25,9 @@ class Segmenter:
   """Cuts Chinese into words by jieba, with the dictionary and the HMM it brings: a pure function of
   the text and jieba's version, without its cache in the temporary folder and `jieba.dt`."""
 
-  def __init__(self, name: str):
-    if name != 'jieba':
-      raise InputError(f'segmenter {name!r} is not known; use jieba')
-    if importlib.util.find_spec(name) is None:
-      raise InputError(f'segmenter {name!r} needs {name}; run: pip install {name}')
+  def __init__(self):
+    if importlib.util.find_spec('jieba') is None:
+      raise InputError('the segmenter needs jieba; run: pip install jieba')
 
   def boundaries(self, text: str) -> np.ndarray | None:
     """bool [len(text)], True where a word begins; None for a text without any Han character, whose
@@ -54,9 +52,13 @@ def _jieba() -> Callable[[str], Iterable[str]]:
 
 
 class Lexicon:
-  """Finds the entries of a lexicon file (words, phrases or names, one a line) in texts. Blank lines
-  and lines that begin with '#' are comments; runs of white space count as one blank. do_lower_case:
-  upper and lower case are the same. Unicode forms are not normalised. encoding: of the file."""
+  """Finds the entries of a lexicon file (words, phrases or names, one a line) in texts.
+
+  Blank lines and lines that begin with '#' are comments. Runs of white space in an entry count as
+  one blank. Unicode forms are not normalised.
+  do_lower_case: upper and lower case are the same.
+  encoding: of the file.
+  """
 
   def __init__(self, path: str, do_lower_case: bool, encoding: str = ''):
     if not Path(path).exists():
@@ -73,21 +75,26 @@ class Lexicon:
     except ImportError:
       raise InputError('lexicons need ahocorasick_rs; run: pip install ahocorasick_rs') from None
     patterns = sorted(set(map(_lower, entries) if do_lower_case else entries))
-    self.do_lower_case, self.entries = do_lower_case, len(patterns)
+    self.do_lower_case = do_lower_case
+    self.entries = len(patterns)
     self._automaton = ahocorasick_rs.AhoCorasick(patterns)
 
   def matches(self, text: str) -> list[tuple[int, int]]:
     """The matches in a text, [(start, end)] in characters: the leftmost, among those the longest.
+
     They do not overlap and neither begin nor end inside a word: 'art' is not in 'party'. In a
-    script without blanks between words, they begin and end anywhere but before a combining mark."""
+    script without blanks between words, they begin and end anywhere but before a combining mark.
+    """
     folded = _lower(text) if self.do_lower_case else text
     found = self._automaton.find_matches_as_indexes(folded, overlapping=True)
-    out, last = [], 0
+    matches = []
+    last = 0  # the end of the last match
     for _, start, end in sorted(found, key=lambda match: (match[1], -match[2])):
-      if start >= last and not (_is_inside_word(text, start) or _is_inside_word(text, end)):
-        out.append((start, end))
+      cuts_word = _is_inside_word(text, start) or _is_inside_word(text, end)
+      if start >= last and not cuts_word:
+        matches.append((start, end))
         last = end
-    return out
+    return matches
 
 
 def _lower(text: str) -> str:

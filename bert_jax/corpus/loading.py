@@ -33,7 +33,8 @@ def metas(spec: str, languages: Iterable[str]) -> list[tuple[str, dict[str, Any]
 
 def load(config: ConfigDict, spec: str, tokenizer: Tokenizer, split: str) -> dict[str, Loaded]:
   """Loads a split, {language: Loaded}; a large prepared corpus as Chunks."""
-  out, matched, encoder = {}, Counter(), None
+  out, encoder = {}, None
+  matched = Counter()  # entries of the lexicons
   for name, part in files.parts(spec, config.corpus.languages):
     if store.is_prepared(part):
       log.info('%s: %s', split, part)
@@ -69,7 +70,8 @@ def _of_languages(config: ConfigDict, loaded: dict[str, Loaded], split: str) -> 
   unwanted = sorted(set(loaded) - set(wanted))
   out = {name: loaded[name] for name in wanted if name in loaded}
   if not out:
-    theirs, ours = unwanted[0] or 'text without a language', ', '.join(wanted)
+    theirs = unwanted[0] or 'text without a language'
+    ours = ', '.join(wanted)
     raise InputError(f'data.{split} has {theirs}, data.train has {ours}; name them alike.')
   if unwanted:
     log.info('%s: not used, since not in corpus.languages: %s', split, ', '.join(unwanted))
@@ -90,11 +92,15 @@ def _check_unknown(counts: np.ndarray, tokenizer: Tokenizer, what: str) -> None:
 def _opened(config: ConfigDict, name: str, folder: str, tokenizer: Tokenizer) -> dict[str, Loaded]:
   """Opens a prepared corpus, {language: Loaded}. name: its name in the spec."""
   opened = Store(folder, tokenizer)
-  languages, wanted = opened.meta['languages'], config.corpus.languages
+  languages = opened.meta['languages']
+  wanted = config.corpus.languages
   used = [x for x in languages if not wanted or joined(name, x) in wanted]
   window = -(-config.corpus.window // max(1, len(used)))
-  numbers = {x: languages.index(x) for x in used or languages[:1]}
-  return {x: (opened.text(k, window), opened.unigrams[k]) for x, k in numbers.items()}
+  loaded = {}
+  for language in used or languages[:1]:
+    number = languages.index(language)
+    loaded[language] = opened.text(number, window), opened.unigrams[number]
+  return loaded
 
 
 def _tokenize(

@@ -37,10 +37,13 @@ class Item(NamedTuple):
 
 def cut(tokens: np.ndarray, languages: np.ndarray) -> np.ndarray:
   """Cuts a shard into chunks: [C + 1] the first document of each chunk, then the end.
+
   A chunk is a run of documents of one language, of CHUNK_TOKENS and CHUNK_DOCUMENTS at least,
   unless it reaches MOST_TOKENS or the run ends before; a short rest goes to the chunk before it.
-  tokens, languages: [documents] the token count and the language of each document."""
-  at, begins = offsets(tokens), [0]
+  tokens, languages: [documents] the token count and the language of each document.
+  """
+  at = offsets(tokens)
+  begins = [0]
   run_ends = np.append(np.flatnonzero(np.diff(languages)) + 1, len(tokens))
   while begins[-1] < len(tokens):
     begin = begins[-1]
@@ -58,7 +61,9 @@ class Shard:
   """A shard being made. It is in memory until `close` writes it and gives it its name, whole."""
 
   def __init__(self, folder: Path, number: int, vocab_size: int):
-    self.path, self.number, self.vocab_size = store.shard_path(folder, number), number, vocab_size
+    self.path = store.shard_path(folder, number)
+    self.number = number
+    self.vocab_size = vocab_size
     self.types: dict[str, Any] = {
       'tokens': np.uint16 if vocab_size <= 2**16 else np.int32,
       'starts': np.uint8,
@@ -66,13 +71,16 @@ class Shard:
       'documents': np.uint32,
     }
     self.data = {name: bytearray() for name in ARRAYS}
-    self.counts, self.blocks = Counter(), []
+    self.counts = Counter()
+    self.blocks = []  # digests of the text
 
   def add(
     self, items: Iterable[Item], counts: Mapping[str, int], block: str, seen: Seen | None
   ) -> None:
-    """Adds the documents of a block of text that were not `seen` before, and its counts. block: a
-    digest of the text, by which a preparation that goes on knows that it is the same."""
+    """Adds the documents of a block of text that were not `seen` before, and its counts.
+
+    block: a digest of the text, by which a preparation that goes on knows that it is the same.
+    """
     self.blocks.append(block)
     self.counts.update(counts)
     for item in items:
@@ -140,7 +148,8 @@ def finish(
 ) -> dict[str, Any]:
   """Writes what is of all shards and, last, corpus.json; returns its content. read: Beam's
   counts."""
-  counts, shards, tables, lengths = Counter(read), [], [], []
+  counts = Counter(read)
+  shards, tables, lengths = [], [], []
   unigrams = np.zeros((len(plan['languages']), tokenizer.vocab_size), np.int64)
   kept = {name: Counter() for name in plan['languages']}
   for number in range(store.finished(folder)):

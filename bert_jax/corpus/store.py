@@ -92,8 +92,12 @@ def read_facts(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
 
 class Store:
-  """An opened prepared corpus. columns: {name: [chunks] int64}. unigrams: int64 [languages,
-  vocab_size]. at: {column: [chunks + 1] where each chunk begins among all such elements}."""
+  """An opened prepared corpus.
+
+  columns: {name: [chunks] int64}.
+  unigrams: int64 [languages, vocab_size].
+  at: {column: [chunks + 1] where each chunk begins among all such elements}.
+  """
 
   def __init__(self, folder: Path | str, tokenizer: Tokenizer | None = None):
     self.folder = Path(folder).expanduser()
@@ -133,8 +137,15 @@ class Store:
     arrays = self._arrays(chunk)
     documents = dict(zip(OF_DOCUMENTS, arrays['documents'].T, strict=True))
     sizes = np.stack([documents['characters'], documents['bytes']], axis=1).astype(np.int64)
-    tokens, starts, sentences = arrays['tokens'], arrays['starts'], arrays['sentences']
-    return Corpus(tokens, starts, sentences, documents['sentences'], '', sizes, documents['hash'])
+    return Corpus(
+      arrays['tokens'],
+      arrays['starts'],
+      arrays['sentences'],
+      documents['sentences'],
+      fingerprint='',
+      sizes=sizes,
+      hashes=documents['hash'],
+    )
 
   def _arrays(self, chunk: int) -> dict[str, np.ndarray]:
     """{name: the part of a shard's array that is this chunk}; InputError if it is damaged."""
@@ -176,16 +187,22 @@ class Store:
 
 
 class Chunks:
-  """The documents of one language of a large prepared corpus, in units that are read on demand: a
-  chunk, or several where only a small share of the documents is kept. window: units whose rows are
-  mixed at a time. share, held: see `divided`. Held-out documents are those of at most EVALUATED
-  chunks."""
+  """The documents of one language of a large prepared corpus, in units that are read on demand.
+
+  A unit is a chunk, or several where only a small share of the documents is kept. Held-out
+  documents are those of at most EVALUATED chunks.
+  window: units whose rows are mixed at a time.
+  share, held: see `divided`.
+  """
 
   def __init__(
     self, store: Store, language: int, window: int, share: float = 0.0, held: bool = False
   ):
-    self.store, self.language, self.window = store, language, window
-    self.share, self.held = share, held
+    self.store = store
+    self.language = language
+    self.window = window
+    self.share = share
+    self.held = held
     self.kept = share if held else 1 - share  # the share of the documents
     self.chunks = np.flatnonzero(store.columns['language'] == language)
     self.of_unit = min(len(self.chunks), int(1 / self.kept), EVALUATED)  # chunks

@@ -6,11 +6,11 @@ numbers, and of a corpus on the disk only the tokens of the rows in use are read
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, DTypeLike
 
 from bert_jax.text.documents import is_held_out, text_hash
 
@@ -25,12 +25,17 @@ Piece = tuple[np.ndarray, np.ndarray]  # tokens [n] int32, starts [n] uint8 (see
 
 
 class Corpus:
-  """A tokenized corpus: D documents of S sentences; sentence s is the tokens sentences[s] to
-  sentences[s + 1], document d the sentences documents[d] to documents[d + 1].
-  tokens [N]: ids. starts [N]: see units.Record. sentence_tokens [S], document_sentences [D]: how
-  many are in each. sizes [D, 2]: characters and bytes of each document. hashes [D]:
-  documents.text_hash of each.
-  It is planned in one unit; a large prepared corpus (store.Chunks) in several."""
+  """A tokenized corpus of D documents, S sentences and N tokens.
+
+  Sentence s is the tokens sentences[s] to sentences[s + 1], document d the sentences documents[d]
+  to documents[d + 1]. It is planned in one unit; a large prepared corpus (store.Chunks) in several.
+  tokens [N]: ids.
+  starts [N]: see units.Record.
+  sentence_tokens [S]: how many tokens are in each sentence.
+  document_sentences [D]: how many sentences are in each document.
+  sizes [D, 2]: characters and bytes of each document.
+  hashes [D]: documents.text_hash of each.
+  """
 
   units = window = 1
 
@@ -44,9 +49,13 @@ class Corpus:
     sizes: np.ndarray,
     hashes: np.ndarray,
   ):
-    self.tokens, self.starts, self.fingerprint = tokens, starts, fingerprint
-    self.sentences, self.documents = offsets(sentence_tokens), offsets(document_sentences)
-    self.sizes, self.hashes = sizes, hashes
+    self.tokens = tokens
+    self.starts = starts
+    self.fingerprint = fingerprint
+    self.sentences = offsets(sentence_tokens)
+    self.documents = offsets(document_sentences)
+    self.sizes = sizes
+    self.hashes = hashes
 
   def __len__(self) -> int:
     """The number of tokens."""
@@ -125,6 +134,11 @@ def offsets(lengths: ArrayLike) -> np.ndarray:
   return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
 
 
+def concatenated(arrays: Sequence[np.ndarray], kind: DTypeLike) -> np.ndarray:
+  """The arrays one after the other; an empty one of this kind if there is none."""
+  return np.concatenate([*arrays, np.zeros(0, kind)])
+
+
 def spread(begins: np.ndarray, sizes: np.ndarray) -> np.ndarray:
   """Concatenated ranges: sizes[0] numbers from begins[0] on, sizes[1] from begins[1] on, .."""
   sizes = np.asarray(sizes, np.int64)
@@ -135,14 +149,15 @@ def tokenize(
   documents: Iterable[tuple[str, list[str]]], encoder: 'Encoder', counts: Counter
 ) -> Corpus:
   """A Corpus in memory of the documents that have tokens. counts: see units.Encoder."""
-  kept, facts = [], []
+  kept = []  # Records
+  facts = []  # (characters, bytes, hash) of each
   for sentences, record in _encoded(documents, encoder, counts):
     if record is not None:
       kept.append(record)
       facts.append((*size_of(encoder.text_of(sentences)), text_hash(sentences)))
-  tokens = np.concatenate([*(record.tokens for record in kept), np.zeros(0, np.int32)])
-  starts = np.concatenate([*(record.starts for record in kept), np.zeros(0, np.uint8)])
-  sentence_tokens = np.concatenate([*(record.sentences for record in kept), np.zeros(0, np.int32)])
+  tokens = concatenated([record.tokens for record in kept], np.int32)
+  starts = concatenated([record.starts for record in kept], np.uint8)
+  sentence_tokens = concatenated([record.sentences for record in kept], np.int32)
   document_sentences = [len(record.sentences) for record in kept]
   hashed = tokens, sentence_tokens, starts, offsets(document_sentences)
   of_documents = np.array(facts, np.int64).reshape(-1, 3)

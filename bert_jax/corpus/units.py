@@ -16,10 +16,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from bert_jax.corpus.lexicon import Lexicon, Segmenter
-from bert_jax.corpus.tokenized import offsets
+from bert_jax.corpus.tokenized import concatenated, offsets
 from bert_jax.text.documents import Sentences
 from bert_jax.text.sentences import UNSPACED
 from bert_jax.tokenizers import Encoding, Tokenizer
@@ -53,7 +52,7 @@ class Encoder:
     text_encoding: str = '',
   ):
     self.tokenizer = tokenizer
-    self.segmenter = Segmenter(segmenter) if segmenter else None
+    self.segmenter = Segmenter() if segmenter else None
     self.lexicons = []
     for name, bit, path in (('phrases', PHRASE, phrases), ('entities', ENTITY, entities)):
       if path:
@@ -79,9 +78,10 @@ class Encoder:
     else:
       ids = self.tokenizer.ids_batch(sentences)
     lengths = np.array([len(x) for x in ids], np.int32)
-    at, tokens = offsets(lengths), _joined(ids, np.int32)
+    at = offsets(lengths)  # [sentences + 1]
+    tokens = concatenated(ids, np.int32)
     if self.tokenizer.reads_between:
-      words = _joined([encoding.word_starts for encoding in encodings], np.bool_)
+      words = concatenated([encoding.word_starts for encoding in encodings], np.bool_)
     else:
       words = self.tokenizer.word_starts(tokens, at[:-1][lengths > 0])
     starts = words * np.uint8(WORD | PHRASE | ENTITY)
@@ -130,11 +130,6 @@ class Encoder:
         counts[f'{name}_matched'] += _join(flags, bit, spans, encoding.offsets, words)
 
 
-def _joined(arrays: Sequence[np.ndarray], kind: DTypeLike) -> np.ndarray:
-  """The arrays one after the other; an empty one of this kind if there is none."""
-  return np.concatenate([*arrays, np.zeros(0, kind)])
-
-
 def _by_text(text: str, encoding: Encoding) -> np.ndarray:
   """[n] bool: does a word begin there by the text? A piece of bytes may be part of a character."""
   bounds = np.zeros(len(text) + 1, bool)
@@ -151,13 +146,16 @@ def _by_text(text: str, encoding: Encoding) -> np.ndarray:
 def _by_sentence(encoding: Encoding, text: str, sentences: Sequence[str]) -> Iterator[Encoding]:
   """Cuts the Encoding of a text into Encodings of its sentences, with offsets in the sentence."""
   word_starts = encoding.word_starts | _by_text(text, encoding)
-  begins, at = [], 0
+  begins = []  # where each sentence begins in the text
+  at = 0
   for sentence in sentences:
     begins.append(text.index(sentence, at))
     at = begins[-1] + len(sentence)
   cuts = encoding.offsets[:, 1].searchsorted(begins[1:], side='right')
-  all_ids, all_offsets = np.split(encoding.ids, cuts), np.split(encoding.offsets, cuts)
-  for begin, ids, spans, starts in zip(begins, all_ids, all_offsets, np.split(word_starts, cuts)):
+  all_ids = np.split(encoding.ids, cuts)
+  all_offsets = np.split(encoding.offsets, cuts)
+  all_starts = np.split(word_starts, cuts)
+  for begin, ids, spans, starts in zip(begins, all_ids, all_offsets, all_starts):
     starts[:1] = True
     yield Encoding(ids, np.maximum(spans - begin, 0), starts)
 
@@ -166,14 +164,20 @@ def _join(
   flags: np.ndarray, bit: int, spans: Sequence[tuple[int, int]], at: np.ndarray, words: np.ndarray
 ) -> int:
   """Joins each span (start, end) in characters that begins and ends with words into one unit.
-  Returns how many it joined. flags: [n] uint8, changed; bit: PHRASE or ENTITY; at: [n, 2] span of
-  each token in characters; words: [n] bool, whether a word begins there."""
+
+  Returns how many it joined.
+  flags: [n] uint8, changed.
+  bit: PHRASE or ENTITY.
+  at: [n, 2] span of each token in characters.
+  words: [n] bool, whether a word begins there.
+  """
   # A phrase is a unit for the entity level too, unless an entity says otherwise.
   bits = np.uint8(PHRASE | ENTITY if bit == PHRASE else ENTITY)
   joined = 0
   for start, end in spans:
     i, j = np.searchsorted(at[:, 0], (start, end))
-    if i < j and at[i, 0] == start and at[j - 1, 1] == end and words[i] and words[j : j + 1].all():
+    is_whole = i < j and at[i, 0] == start and at[j - 1, 1] == end
+    if is_whole and words[i] and words[j : j + 1].all():
       flags[i] |= bits
       flags[i + 1 : j] &= ~bits
       flags[j : j + 1] |= bits

@@ -88,20 +88,22 @@ def _kind_of_tfds(feature):
   return getattr(feature, 'np_dtype', None)
 
 
-def plain(value: Any, kind: Any, counts: Counter, none: str | None = None) -> Any:
+def plain(value: Any, kind: Any, counts: Counter) -> Any:
   """A value of a record as JSON would hold it: text decoded, lists for arrays, classes by their
-  names; dates and other such values as they are. kind: {key: kind} of the values of a mapping, the
-  names of classes, NumPy's type of numbers, or None; a list has the kind of its elements. none: of
-  -1 where a class stands, as in test sets; in a list it is '-1'."""
+  names, None for the class -1, as in test sets; dates and other such values as they are. kind:
+  {key: kind} of the values of a mapping, the names of classes, NumPy's type of numbers, or None; a
+  list has the kind of its elements."""
   if isinstance(value, bytes):
     return decode(value, counts)
   if isinstance(value, dict):
-    of = kind if isinstance(kind, dict) else {}
-    return {key: plain(x, of.get(key), counts) for key, x in value.items()}
+    kinds = kind if isinstance(kind, dict) else {}
+    return {key: plain(x, kinds.get(key), counts) for key, x in value.items()}
   if isinstance(value, (list, tuple, np.ndarray)):
-    return [plain(x, kind, counts, '-1') for x in value]
+    return [plain(x, kind, counts) for x in value]
   if isinstance(kind, list) and isinstance(value, (int, np.integer)):
-    return kind[value] if 0 <= value < len(kind) else none if value == -1 else str(value)
+    if value == -1:
+      return None
+    return kind[value] if 0 <= value < len(kind) else str(value)
   if isinstance(value, (float, np.floating)):
     return float(str(np.dtype(kind).type(value)))  # float32 3.8 comes as 3.799999952316284
   return value.item() if isinstance(value, np.generic) else value

@@ -84,14 +84,12 @@ def is_uncased(path: Path, pieces: Iterable[str]) -> bool:
   capital = [word for word in words if word != word.lower()]
   uncased = 20 * len(capital) <= len(words)
   if capital:
-    say = log.warning if uncased else log.info
-    say(
-      '%s is taken for %s, since %s of its %s words have capitals, such as %s; if it is not, write '
+    log.info(
+      '%s is taken for %s, since %d of its %d words have capitals; if it is not, write '
       'do_lower_case into a tokenizer_config.json beside it',
       path,
       'uncased' if uncased else 'cased',
-      f'{len(capital):,}',
-      f'{len(words):,}',
-      capital[0],
+      len(capital),
+      len(words),
     )
   return uncased

@@ -39,7 +39,7 @@ def test_jieba_cuts_chinese_into_words(tmp_path, monkeypatch, capfd):
   pytest.importorskip('jieba')
   monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path))
   lexicon_module._jieba.cache_clear()
-  segmenter = Segmenter('jieba')
+  segmenter = Segmenter()
   # The example of jieba's own README, and a name that only its HMM knows.
   assert words(segmenter, '我来到北京清华大学') == ['我', '来到', '北京', '清华大学']
   assert words(segmenter, '他来到了网易杭研大厦') == ['他', '来到', '了', '网易', '杭研', '大厦']

@@ -40,9 +40,10 @@ class Attention(nn.Module):
     else:
       positions, (source_BTD, source) = POSITIONS['none'], context
       pattern = Pattern(tokens, source)
-    blocks = bands.blocks_of(pattern, config.attention_window, x_BTD.shape[1])
-    if positions.own_scores:  # which are of whole rows
-      blocks = bands.Whole()
+    # splash has windows of its own, and relative positions are scored for whole rows.
+    is_whole = config.attention_implementation == 'splash' or positions.own_scores
+    window = config.attention_window
+    blocks = bands.Whole() if is_whole else bands.blocks_of(pattern, window, x_BTD.shape[1])
 
     widths = {'query': H, 'key': config.key_value_heads, 'value': config.key_value_heads}
     dense = {

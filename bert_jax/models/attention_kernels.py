@@ -8,6 +8,7 @@ import functools
 import math
 from typing import Any, cast
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -79,7 +80,7 @@ def _summed_to(ds_BHTT, bias):
 softmax_attention.defvjp(_attention_forward, _attention_backward)
 
 
-KERNELS = 'einsum', 'xla', 'cudnn'  # values of model.attention_implementation
+KERNELS = 'einsum', 'xla', 'cudnn', 'splash'  # values of model.attention_implementation
 
 
 def attend(
@@ -89,8 +90,15 @@ def attend(
 
   A query that sees nothing (padding) gets some finite value. key, rate: dropout of the
   probabilities. kernel: 'einsum' is softmax_attention above; 'xla' and 'cudnn' are implementations
-  of jax.nn.dot_product_attention. The softmax is float32 in all of them. What each kernel cannot
-  do: see refusals.py."""
+  of jax.nn.dot_product_attention; 'splash' is Pallas's kernel for TPUs, which never holds all
+  probabilities of a row; without a TPU, or if a length is no multiple of 128, 'xla' runs instead.
+  The softmax is float32 in all of them. What each kernel cannot do: see refusals.py."""
+  q_BTHd, k_BTHd, v_BTHd = qkv
+  if kernel == 'splash' and (q_BTHd.shape[1] % 128 or k_BTHd.shape[1] % 128):
+    kernel = 'xla'
+  if kernel == 'splash':
+    elsewhere = functools.partial(attend, kernel='xla')
+    return jax.lax.platform_dependent(qkv, pattern, tpu=splash, default=elsewhere)
   bias = pattern.bias
   if kernel == 'einsum':
     to_itself = pattern.queries is pattern.keys
@@ -98,7 +106,65 @@ def attend(
     return softmax_attention(qkv, bias, without_bias, key, rate, to_itself)
   if bias is not None:
     bias = jnp.expand_dims(bias, range(4 - bias.ndim))
-  q_BTHd, k_BTHd, v_BTHd = qkv
   return jax.nn.dot_product_attention(
     q_BTHd, k_BTHd, v_BTHd, bias, mask=sees(pattern)[:, None], implementation=cast(Any, kernel)
   )
+
+
+def splash(qkv: QKV, pattern: Pattern, interpret: bool = False) -> Array:
+  """Attention by Pallas's splash attention kernel; Tq and Tk are multiples of 128.
+  XLA cannot split a kernel over devices, so shard_map does it, by the logical axes of rows and
+  heads. interpret: run it slowly on any device."""
+  from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernels
+  from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
+
+  q_BTHd, k_BTHd, v_BTHd = qkv
+  queries_BT, keys_BT = pattern.queries.segment_ids, pattern.keys.segment_ids
+  shape = q_BTHd.shape[1], k_BTHd.shape[1]
+  block_q, block_kv = _block_size(shape[0]), _block_size(shape[1])
+  sizes = kernels.BlockSizes(
+    block_q=block_q,
+    block_q_dkv=block_q,
+    block_q_dq=block_q,
+    block_kv=block_kv,
+    block_kv_compute=block_kv,
+    block_kv_dkv=block_kv,
+    block_kv_dkv_compute=block_kv,
+    block_kv_dq=block_kv,
+  )
+  window = pattern.window
+  if window:
+    sides = (window - 1, 0) if pattern.causal else (window // 2, window // 2)
+    mask = masks.LocalMask(shape, sides, offset=0)
+  else:
+    mask = masks.CausalMask(shape) if pattern.causal else masks.FullMask(shape)
+
+  def on_a_device(q_BTHd, k_BTHd, v_BTHd, queries_BT, keys_BT):
+    by_head = masks.MultiHeadMask([mask] * q_BTHd.shape[2])
+    kernel = kernels.make_splash_mha_single_device(by_head, block_sizes=sizes, interpret=interpret)
+    q, k, v = (x.swapaxes(1, 2) for x in (q_BTHd / math.sqrt(q_BTHd.shape[-1]), k_BTHd, v_BTHd))
+    out: Any = jax.vmap(kernel)(q, k, v, kernels.SegmentIds(queries_BT, keys_BT))
+    return out.swapaxes(1, 2)
+
+  mesh = jax.sharding.get_abstract_mesh()
+  left = {*mesh.axis_names} - {*mesh.manual_axes}
+  run: Any = on_a_device
+  if left:
+    heads = nn.logical_to_mesh_axes(('batch', None, 'heads', None))
+    rows = nn.logical_to_mesh_axes(('batch', None))
+    run = jax.shard_map(
+      on_a_device,
+      in_specs=(heads, heads, heads, rows, rows),
+      out_specs=heads,
+      axis_names=left,
+      check_vma=False,
+    )
+  return run(q_BTHd, k_BTHd, v_BTHd, queries_BT, keys_BT)
+
+
+def _block_size(length):
+  """The largest block of splash that divides a length, a multiple of 128."""
+  for size in (512, 384, 256):
+    if length % size == 0:
+      return size
+  return 128

@@ -13,6 +13,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from flax.traverse_util import flatten_dict, unflatten_dict
 from jax import Array
 
 from bert_jax.models.attention import Context
@@ -75,23 +76,38 @@ def prefilled(
   """Reads prompts ids_BP, all of P tokens, with a Decoder; returns (logits_BV of the next token,
   cache, step), where step(cache, ids, places) reads one more (see cache.one_token_steps).
   params: {'encoder', 'decoder', 'mlm': parameters}. length: places in the cache. The step reads
-  `copies` sequences, such as beams, for each prompt. The cache has the keys and values of the
-  context, too."""
+  `copies` sequences, such as beams, for each prompt. Keys and values of the context are computed
+  once, and not in the cache that a beam search reorders at each token."""
   weights = {'params': with_words(params)}
-  hidden_BSD, source = context
-  copied = jax.tree.map(lambda x: jnp.repeat(x, copies, axis=0), source)
+
+  def copied(x):
+    return jnp.repeat(x, copies, axis=0)
 
   def read(config, ids_BT, places_BT, segment_ids_BT, variables):
+    tokens = jax.tree.map(copied, context[1]) if variables else context[1]
     hidden_BTD, new = Decoder(config).apply(
       weights | variables,
       ids_BT,
       places_BT,
       segment_ids_BT,
-      (hidden_BSD, copied if variables else source),
+      (context[0], tokens),
       mutable=['cache'],
     )
     return hidden_BTD, new['cache']
 
-  prefill, step = one_token_steps(config, params, read)
+  def apart(cache):
+    """Splits a cache: (keys and values of the sequences, keys and values of the context)."""
+    flat = flatten_dict(cache)
+    fixed = {name: x for name, x in flat.items() if name[-1].startswith('context_')}
+    return unflatten_dict({name: x for name, x in flat.items() if name not in fixed}), fixed
+
+  prefill, read_one = one_token_steps(config, params, read)
   logits_BV, cache = prefill(ids_BP, jnp.full(len(ids_BP), ids_BP.shape[1]), length)
+  cache, fixed = apart(cache)
+  fixed = jax.tree.map(copied, fixed)
+
+  def step(cache, ids_X, places_X):
+    logits_XV, cache = read_one(unflatten_dict(flatten_dict(cache) | fixed), ids_X, places_X)
+    return logits_XV, apart(cache)[0]
+
   return logits_BV, cache, step

@@ -77,13 +77,19 @@ def _faults_of_kernels(config: ModelConfig, causal: bool | str) -> Iterator[str]
   """Yields what the implementation of attention cannot do."""
   kernel = config.attention_implementation
   positions = POSITIONS[config.position_embeddings]
+  cannot = []  # what it cannot, and how else it goes
   if kernel != 'einsum' and config.attention_probs_dropout_prob:
-    yield (
-      f'model.attention_implementation={kernel} cannot drop attention probabilities; set '
-      'model.attention_probs_dropout_prob=0, or use einsum.'
-    )
-  if kernel == 'cudnn' and (positions.bias or positions.own_scores):
-    yield (
-      f'model.attention_implementation={kernel} cannot add a bias (ALiBi, relative) to the scores; '
-      'use einsum or xla.'
-    )
+    cannot.append('drop attention probabilities; set model.attention_probs_dropout_prob=0, or use')
+  if kernel in ('cudnn', 'splash') and (positions.bias or positions.own_scores):
+    cannot.append('add a bias (ALiBi, relative) to the scores; use xla or')
+  if kernel == 'splash':
+    if config.scan_layers and config.global_attention_every:
+      cannot.append('give some scanned layers a window; set model.scan_layers=false, or use')
+    if not isinstance(causal, bool):
+      cannot.append('be causal in some rows only; use xla or')
+    if config.memory_length:
+      cannot.append('read what is before the row; use xla or')
+    if config.global_tokens:
+      cannot.append('compute model.global_tokens; use xla or')
+  for reason in cannot:
+    yield f'model.attention_implementation={kernel} cannot {reason} einsum.'

@@ -103,6 +103,29 @@ def test_queries_that_see_nothing_have_the_gradient_of_the_formula(Tk, kernel):
   assert not np.any(dq[blind]) and not np.any(dk[2]) and np.any(dv[2])
 
 
+@pytest.mark.parametrize(
+  'T, Tk, fields',
+  [(128, 128, dict(window=48)), (128, 128, dict(causal=True, window=48)), (256, 128, {})],
+)
+def test_splash_attention_is_attention(T, Tk, fields):
+  """The TPU's kernel, interpreted, in packed rows with padding, and one that is empty."""
+  qkv = tuple(draw((2, T, 2, 64), (2, Tk, 2, 64), (2, Tk, 2, 64)))
+  ids = np.repeat(np.array([[1, 1, 2, 0], [0] * 4], np.int32), T // 4, axis=1)
+  tokens = Tokens(ids)
+  pattern = Pattern(tokens, tokens if Tk == T else Tokens(ids[:, :Tk]), **fields)
+  splash = functools.partial(attention_kernels.splash, interpret=True)
+  compared(splash, functools.partial(attention_kernels.attend, kernel='einsum'), qkv, pattern)
+  assert np.isfinite(splash(qkv, pattern)).all()
+
+
+@pytest.mark.parametrize('length', [20, 128])
+def test_splash_is_compiled_where_it_cannot_run(length):
+  """In a jitted step both branches are traced; off a TPU, or at such a length, it is 'xla'."""
+  qkv, pattern = tuple(draw(*[(2, length, 2, 64)] * 3)), within(np.ones((2, length), np.int32))
+  run = lambda kernel: jax.jit(functools.partial(attention_kernels.attend, kernel=kernel))
+  np.testing.assert_allclose(run('xla')(qkv, pattern), run('splash')(qkv, pattern), atol=1e-6)
+
+
 @pytest.mark.parametrize('causal', [False, True, MIXED], ids=['both ways', 'causal', 'by row'])
 def test_who_sees_whom(causal):
   traced = jax.jit(lambda n: sees(within(SEGMENTS, causal=causal, window=n)))
@@ -125,14 +148,18 @@ def test_who_sees_whom_of_other_lengths_and_places():
   np.testing.assert_array_equal(sees(pattern), expected)
 
 
-CUDNN = dict(attention_implementation='cudnn')
+SPLASH = dict(attention_implementation='splash')
+WINDOWS = dict(attention_window=8, global_attention_every=2)
 DEBERTA = dict(position_embeddings='disentangled', max_relative_positions=11)
 
 
 @pytest.mark.parametrize(
   'fields, causal, words',
   [
-    (CUDNN | dict(position_embeddings='alibi'), False, 'cannot add a bias'),
+    (SPLASH | dict(position_embeddings='alibi'), False, 'cannot add a bias'),
+    (SPLASH | WINDOWS | dict(scan_layers=True), False, 'model.scan_layers=false'),
+    (SPLASH | dict(attention_window=8, global_tokens=1), False, 'model.global_tokens'),
+    (SPLASH, 'by row', 'in some rows only'),
     (dict(global_attention_every=3), False, 'attention_window'),
     (dict(memory_length=3, share_layers=True), False, 'model.share_layers=false'),
     (dict(attention_implementation='xla', attention_probs_dropout_prob=0.1), False, 'cannot drop'),
@@ -144,7 +171,7 @@ DEBERTA = dict(position_embeddings='disentangled', max_relative_positions=11)
     (dict(num_key_value_heads=2), False, 'num_key_value_heads 2 does not divide'),
     (DEBERTA | dict(position_buckets=20), False, 'use an even number from 4 to 18'),
     (DEBERTA | dict(mask_decoder=2), True, 'mask_decoder=2 needs'),
-    (CUDNN | dict(attention_window=8), True, ''),
+    (SPLASH | WINDOWS, True, ''),
     (dict(position_embeddings='alibi', attention_implementation='xla'), 'by row', ''),
   ],
   ids=str,

@@ -8,6 +8,9 @@ is named (corpus.format), or a file's suffix tells it (`.gz` or `.zst` may follo
   lines       a paragraph a line, to be split into sentences; a blank line between documents
   paragraphs  .md: a blank line between paragraphs, wrapped lines joined; a heading opens a document
   jsonl       .jsonl, .json: one object a line whose text field is a document, a paragraph a line
+  wiki        WikiExtractor's output, `<doc ...>` before each document, a paragraph a line
+  wikitext    WikiText-2 and -103, a paragraph a line; headings (` = Title = `, ` = = Part = = `)
+              open documents, as in Markdown
   records     .parquet, .arrow, .feather: rows whose text field is a document, as in jsonl, whatever
               format is named. In a folder with such files they alone are read
 

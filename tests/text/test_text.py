@@ -88,6 +88,9 @@ The end.
 """
 HALF = '{"text": "half \\ud83d", "body": "z"}'  # of an emoji, which no tokenizer could encode
 JSONL = f'{{"text": "A b. C.\\n\\nD\\nE", "body": "x"}}\n{{"text": "", "body": "Ü."}}\n\n{HALF}\n'
+WIKI = '<doc id="1" url="u" title="Dr. No">\nDr. No. Film\n\nIt is. A film.\n\n</doc>\n'
+WIKI += '<doc id="2">\n</doc>\n<doc id="3">\nB\n'
+WIKITEXT = ' \n = A = \n \n B . C .\n \n = = D = = \n \n = = = E = = = \n \n A = b = c . \n'
 PLAIN = '\ufeffOne. Still one.\r\nTwo.\r\n\r\n \r\n\r\nThree.'
 TITLES = '1: The Title | Chapter I | A paragraph that is wrapped. | It has two sentences.'
 
@@ -100,6 +103,8 @@ TITLES = '1: The Title | Chapter I | A paragraph that is wrapped. | It has two s
     ('a.txt', 'paragraphs', '\nA b.\nC\nd.\n\nE.\n', '2: A b. | C d. | E.'),
     ('b.md', 'auto', '---\n\nA b\n***\n# C\n', '3: A b || 5: C'),
     ('a.jsonl', 'auto', JSONL, '1: A b. | C. | D | E || 4: half \ufffd'),
+    ('wiki_00', 'wiki', WIKI, '1: Dr. No. Film | It is. | A film. || 9: B'),
+    ('a.x', 'wikitext', WIKITEXT, '2: A | B . | C . || 6: D | E | A = b = c .'),
     ('a.txt', 'lines', 'Up. Two.\nB.\n\nC? Five!\n', '1: Up. | Two. | B. || 4: C? | Five!'),
   ],
 )
@@ -132,6 +137,8 @@ FORMATS = {
   'sentences': 'One.\nTwo.\n\n\nThree.\nFour.\n\nFive.\n',
   'lines': 'One. Two.\nThree.\n\nFour? Five!\n\nSix.\n',
   'paragraphs': MARKDOWN * 2 + '# Three\n\n## Its first chapter\n\nA b.\n\nC d.\n',
+  'wiki': '<doc id="1">\nOne\n\nA b. C d.\n</doc>\n<doc id="2">\nTwo\nE.\n</doc>\n',
+  'wikitext': ' \n = A = \n \n One . Two .\n \n = = B = = \n Three .\n = C =\nx\n',
   'jsonl': ''.join(json.dumps({'text': f'Text {i}. More.\nEnd.'}) + '\n' for i in range(5)),
 }
 

@@ -19,7 +19,7 @@ from bert_jax.timeline import values_of
 
 CORPUS = affecting({'rows'}, {
   'corpus.format': Field('auto', 'see text/documents.py',
-    allowed=('auto', 'sentences', 'lines', 'paragraphs', 'jsonl'),
+    allowed=('auto', 'sentences', 'lines', 'paragraphs', 'jsonl', 'wiki', 'wikitext'),
     affects={'rows'}),
   'corpus.text_field': Field('text', 'field of a JSONL or TFDS record that holds the text',
     affects={'rows'}),

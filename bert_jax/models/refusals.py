@@ -89,7 +89,5 @@ def _faults_of_kernels(config: ModelConfig, causal: bool | str) -> Iterator[str]
       cannot.append('be causal in some rows only; use xla or')
     if config.memory_length:
       cannot.append('read what is before the row; use xla or')
-    if config.global_tokens:
-      cannot.append('compute model.global_tokens; use xla or')
   for reason in cannot:
     yield f'model.attention_implementation={kernel} cannot {reason} einsum.'

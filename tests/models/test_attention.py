@@ -158,7 +158,6 @@ DEBERTA = dict(position_embeddings='disentangled', max_relative_positions=11)
   [
     (SPLASH | dict(position_embeddings='alibi'), False, 'cannot add a bias'),
     (SPLASH | WINDOWS | dict(scan_layers=True), False, 'model.scan_layers=false'),
-    (SPLASH | dict(attention_window=8, global_tokens=1), False, 'model.global_tokens'),
     (SPLASH, 'by row', 'in some rows only'),
     (dict(global_attention_every=3), False, 'attention_window'),
     (dict(memory_length=3, share_layers=True), False, 'model.share_layers=false'),

@@ -172,9 +172,11 @@ class Bucket(_GPath):
         yield path
 
   def rename(self, target: Any) -> Any:
-    """Copies the file and deletes it."""
-    self.store.cp_file(str(self), str(target))
-    self.unlink()
+    """Copies the file, or the folder as of a damaged checkpoint, and deletes it."""
+    for path in list(self.versions()):
+      moved = Bucket(target, *path.parts[len(self.parts) :])
+      self.store.cp_file(str(path), str(moved))
+      path.unlink()
     return target
 
   def check_writable(self) -> None:

@@ -119,13 +119,3 @@ def read_npz(source: Path | BinaryIO) -> dict[str, np.ndarray]:
   opened = source.open('rb') if isinstance(source, pathlib.PurePath) else source
   with opened as file, np.load(file) as arrays:
     return {name: arrays[name] for name in arrays.files}
-
-
-def set_aside(path: Path) -> str:
-  """Renames a damaged file to the first free NAME.damaged-N beside it; returns that name."""
-  number = 1
-  while path.with_name(f'{path.name}.damaged-{number}').exists():
-    number += 1
-  aside = path.with_name(f'{path.name}.damaged-{number}')
-  path.rename(aside)
-  return aside.name

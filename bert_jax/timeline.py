@@ -125,20 +125,19 @@ class Timeline:
 
   def at(self, step: int | jax.Array, peak: jax.Array | None = None) -> Moment:
     """The Moment of a step; a traced one has numbers of stages. peak: in place of the config's."""
+    values = {}
     if isinstance(step, int):
-      return self._at(step)._replace(rate=float(self.rates(step)))
-    rate, values = make_schedule(self.optimizer, self.horizon, peak)(step), {}
+      for field, stages in self._stages.items():
+        if stages:
+          values[field] = _latest(stages, step)
+      return Moment(float(self.rates(step)), self.rows_at(step), values)
+    rate = make_schedule(self.optimizer, self.horizon, peak)(step)
     for field, stages in self._stages.items():
       if len(stages) > 1:
         values[field] = jnp.sum(step >= jnp.array([first for first, _ in stages])) - 1
       elif stages:
         values[field] = 0
     return Moment(rate, self.rows_at(step), values)
-
-  def _at(self, step: int) -> Moment:
-    """The Moment of a step, without its rate."""
-    values = {field: _latest(stages, step) for field, stages in self._stages.items() if stages}
-    return Moment(rows=self.rows_at(step), values=values)
 
   def rates(self, steps: Any) -> np.ndarray:
     """Learning rates by the formula of the compiled step (NumPy's differ in the last bit)."""
@@ -166,12 +165,6 @@ class Timeline:
     used, part = self.parts_at(step), i % self.parts
     return None if part >= used else self.rows_before(step) + i // self.parts * used + part
 
-  def flops_before(self, step: int, flops_of: Callable[[Moment], float]) -> float:
-    """FLOPs of all steps before this one. flops_of: of a step, from its Moment without a rate."""
-    firsts = {first for stages in self._stages.values() for first, _ in stages}
-    firsts = [*sorted(x for x in firsts | {*self._firsts} if x < step), step]
-    return sum((end - at) * flops_of(self._at(at)) for at, end in zip(firsts, firsts[1:]))
-
   def changes(self) -> list[Change]:
     """What changes during the run: end of the warm-up, first full batch, values of fields."""
     optimizer, peak = self.optimizer, self.optimizer.learning_rate
@@ -192,23 +185,21 @@ class Timeline:
     """The steps at which a field gets another value, where the loss may jump."""
     return {step for stages in self._stages.values() for step, _ in stages[1:]}
 
-  def same_until(self, other: 'Timeline', step: int) -> list[Change]:
-    """The first Change of each field, RATE and GROWTH before a step, from `other` to this one."""
-
-    def differences(field, firsts, value_in):
-      pairs = ((x, value_in(other, x), value_in(self, x)) for x in sorted(firsts) if x < step)
-      return [Change(x, field, was, now) for x, was, now in pairs if was != now][:1]
-
-    out = []
+  def changed_before(self, step: int, other: 'Timeline') -> list[str]:
+    """The names of the fields by which the steps before `step` are others than in `other`."""
+    fields = []
     for field, stages in self._stages.items():
-      firsts = {first for first, _ in (*stages, *other._stages[field])}
-      out += differences(field, firsts, lambda line, x, f=field: _latest(line._stages[f], x))
-    firsts = {*self._firsts, *other._firsts}
-    out += differences(GROWTH, firsts, lambda line, x: f'{line.rows_at(x)} rows')
-    theirs, ours = (line.rates(np.arange(step)) for line in (other, self))
-    for first in np.flatnonzero(theirs != ours)[:1].tolist():
-      out.append(Change(first, RATE, float(theirs[first]), float(ours[first])))
-    return out
+      ours = [stage for stage in stages if stage[0] < step]
+      theirs = [stage for stage in other._stages[field] if stage[0] < step]
+      if ours != theirs:
+        fields.append(field)
+    firsts = [first for first in (*self._firsts, *other._firsts) if first < step]
+    if any(self.rows_at(first) != other.rows_at(first) for first in firsts):
+      fields.append(GROWTH)
+    steps = np.arange(step)
+    if (self.rates(steps) != other.rates(steps)).any():
+      fields.append(RATE)
+    return fields
 
   def check_stages(self) -> None:
     """InputError if a stage begins after the last step."""
@@ -289,5 +280,5 @@ def parsed(name: str, field: Field, text: str, steps: int) -> Stages:
 
 
 def _latest(stages, step):
-  """The value of a field at a step, from its stages; '' if it has none."""
-  return next((value for first, value in reversed(stages) if first <= step), '')
+  """The value of a field at a step, from its stages."""
+  return next(value for first, value in reversed(stages) if first <= step)

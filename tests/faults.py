@@ -195,8 +195,7 @@ def try_kills(name: str, workdir: str, folder: Path, tries: int, rng: random.Ran
   count = 0
   for _ in range(5 * tries):
     count += Run(killed, name, workdir).kill_at(rng, seconds)
-    done = killed / workdir / 'summary.json' if '://' not in workdir else None
-    if count == tries or (done and done.exists() and 'eval' in json.loads(done.read_text())):
+    if count == tries:
       break
   wrong = Run(killed, name, workdir).ended()
   counts['kills'] += count

@@ -10,7 +10,7 @@ from toys import load
 
 from bert_jax import config as c
 from bert_jax import timeline
-from bert_jax.timeline import EVALUATION, GROWTH, RATE, Change
+from bert_jax.timeline import EVALUATION, GROWTH, RATE
 
 PLAIN = 'configs/pretrain.py:runlocal'
 GROWING = 'batch_size=24', 'optimizer.accumulation=6', 'optimizer.batch_warmup=0.37'
@@ -88,26 +88,18 @@ def test_values_change_exactly_at_their_steps():
   ]
 
 
-def test_operations_are_the_sum_over_the_steps():
-  line = line_of(*GROWING, *STAGES, 'corpus.rows=full')
-  price = {'token': 3.0, 'span': 7.0, 'whole_word': 11.0}
-  cost = lambda moment: moment.rows * price[moment.values['masking.policy']] + len(moment.values)
-  for end in (0, 1, 31, 100, 130):
-    assert line.flops_before(end, cost) == sum(cost(line.at(step)) for step in range(end))
-
-
 def test_what_another_length_would_have_done_otherwise():
   share, longer = line_of(*GROWING, *STAGES), line_of(*GROWING, *STAGES, steps=200)
-  first = [x.field for x in longer.same_until(share, 29) if x.field != RATE]
-  assert first == [GROWTH]
-  # 37 steps of growth, or 74: the second size begins at step 8, or 15.
-  assert Change(8, GROWTH, '8 rows', '4 rows') in longer.same_until(share, 100)
-  assert Change(30, 'masking.policy', 'span', 'token') in longer.same_until(share, 31)
+  # 37 steps of growth, or 74: the second size begins at step 8, or 15; a span at step 30, or 60.
+  assert not {GROWTH, 'masking.policy'} & {*longer.changed_before(8, share)}
+  assert GROWTH in longer.changed_before(9, share)
+  assert 'masking.policy' not in longer.changed_before(30, share)
+  assert {GROWTH, 'masking.policy', RATE} == {*longer.changed_before(31, share)}
   steps = 'optimizer.batch_warmup=37', 'masking.policy=token,span@30,whole_word@80'
   again = line_of(*GROWING, *STAGES, *steps, steps=200)
-  assert [x.field for x in again.same_until(share, 100)] == [RATE]  # a linear one
+  assert again.changed_before(100, share) == [RATE]  # a linear one
   constant = 'optimizer.schedule=constant'
-  assert not line_of(constant, steps=200).same_until(line_of(constant), 100)
+  assert not line_of(constant, steps=200).changed_before(100, line_of(constant))
 
 
 @pytest.mark.parametrize(

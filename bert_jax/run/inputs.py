@@ -1,9 +1,7 @@
 """The inputs of a run: what is read and checked before anything is compiled or written."""
 
 import dataclasses
-import json
 import math
-import os
 from collections.abc import Collection
 from typing import Any
 
@@ -12,7 +10,6 @@ from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
 from bert_jax import files, sharding
-from bert_jax.corpus import store
 from bert_jax.errors import InputError, log
 from bert_jax.files import Path
 from bert_jax.metrics import LossLevel
@@ -20,7 +17,6 @@ from bert_jax.rows.batches import Batches, batches_of
 from bert_jax.run import initialization, teacher, trackers
 from bert_jax.step import Program
 from bert_jax.tasks import TASKS, teaching
-from bert_jax.text.files import parts
 from bert_jax.timeline import RATE, Timeline
 from bert_jax.tokenizers import run_tokenizer
 from bert_jax.workdir import checkpoint, contents, manifest
@@ -70,9 +66,6 @@ class Inputs:
       out['eval'] = self.sources['eval'].fingerprint
     if teaching.has_teacher(self.config):
       out['teacher'] = self.objective.fingerprint
-    sets = contents.named_sets(self.config, 'train')
-    if sets:
-      out['sets'] = json.dumps(sets, sort_keys=True)
     return out
 
 
@@ -139,18 +132,14 @@ def read_inputs(given: ConfigDict, workdir: Path, set_by_user: Collection[str] =
 
 def check_place(config: ConfigDict, workdir: Path) -> None:
   """InputError if a workdir lies in a folder of data, whose files would be others once it runs."""
-  here = os.path.abspath(workdir)
+  above = Path(workdir).expanduser().absolute().parents
   for split in ('train', 'eval'):
-    spec = config.data[split]
-    for _, part in parts(spec) if '{' not in spec else ():
-      folder = os.path.abspath(os.path.expanduser(part)) + os.sep
-      if not part or not here.startswith(folder) or store.is_prepared(part):
-        continue
-      if not any(name[0] in '._' for name in here.removeprefix(folder).split(os.sep)):
-        raise InputError(
-          f'{workdir} lies in data.{split}={part}, whose files would be others once the run writes '
-          'there; name a workdir elsewhere.'
-        )
+    folder = config.data[split]
+    if folder and Path(folder).expanduser().absolute() in above:
+      raise InputError(
+        f'{workdir} lies in data.{split}={folder}, whose files would be others once the run writes '
+        'there; name a workdir elsewhere.'
+      )
 
 
 def _check_best_metric(config, objective, sources):
@@ -195,19 +184,8 @@ def check_continues(inputs: Inputs, program: Program) -> None:
       log.info('resume_from: the training data is another one than up to step %d', number)
     if number >= inputs.steps:
       raise InputError(f'config.resume_from is at step {number} already; set steps above {number}.')
-  try:
-    for part in manifest.PARTS:
-      manifest.compare(meta, part, manifest.flat(getattr(program.state, part)))
-  except InputError:
-    changes = config_lib.changes(contents.read_config(folder), inputs.config)
-    shaping = config_lib.fields_affecting('weights') | {'model.scan_layers'}
-    decisive = [x for x in changes if x.partition(':')[0] in shaping]
-    if not decisive:
-      raise
-    raise InputError(
-      f'config.resume_from is of another model or optimizer ({"; ".join(decisive[:3])}); set these '
-      'fields as there, or use config.init_from.'
-    ) from None
+  for part in manifest.PARTS:
+    manifest.compare(meta, part, manifest.flat(getattr(program.state, part)))
   if inputs.in_workdir and files.exists(folder / contents.CONFIG):
     before = contents.read_config(folder)
     steps = config_lib.step_count(before, len(inputs.sources['train']))
@@ -221,7 +199,6 @@ def _check_same_run(meta, identity, steps):
   names = {
     'teacher': 'the teacher',
     'data': 'the training data',
-    'sets': 'the training data set',
     # The points of one curve, and the best of them, are measured on the same rows.
     'eval': 'the evaluation data',
   }
@@ -245,12 +222,12 @@ def _check_same_run(meta, identity, steps):
 def check_past(now: Timeline, then: Timeline, step: int) -> None:
   """InputError if a run's steps up to `step` would differ in its Timeline `now` from the one until
   here, `then`; if only the learning rate differs, it is logged."""
-  changed = now.same_until(then, min(step, then.steps, now.steps))
-  past = [str(change) for change in changed if change.field != RATE]
-  if past:
+  changed = now.changed_before(min(step, then.steps, now.steps), then)
+  decisive = [field for field in changed if field != RATE]
+  if decisive:
     raise InputError(
       f'the run has come to step {step}, and in one of {now.steps} steps its past would be another '
-      f'({"; ".join(past)}): leave its length, or use another workdir.'
+      f'({", ".join(decisive)}): leave its length, or use another workdir.'
     )
   if now.steps != then.steps:
     rates = 'its rate of learning is as if it had been so from the start'

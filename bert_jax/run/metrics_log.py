@@ -6,7 +6,6 @@ import datetime
 import json
 import math
 import statistics
-import time
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -193,23 +192,20 @@ class Writer:
         self.file = files.append(self.path)
 
   def _drop_later(self, start, evaluates):
-    """Rewrites metrics.jsonl without later lines; with damaged lines it is set aside whole."""
+    """Rewrites metrics.jsonl without later lines and without damaged ones."""
     data = files.read_bytes(self.path)
     if data is None:
       return
-    kept, damaged = [], 0
+    kept = []
     for text in data.split(b'\n')[:-1]:
       line = records.line_of(text)
       if line is None:
-        damaged += 1
-      elif line['step'] < start or (
-        line['step'] == start and (line['split'] == 'train' or not evaluates)
-      ):
+        log.warning('%s had a damaged line, which is left out', self.path)
+        continue
+      is_at_start = line['step'] == start and (line['split'] == 'train' or not evaluates)
+      if line['step'] < start or is_at_start:
         kept.append(text + b'\n')
         self.last[line['split']] = line
-    if damaged:
-      aside = files.set_aside(self.path)
-      log.warning('%s had %d damaged lines: it is set aside as %s', self.path, damaged, aside)
     content = b''.join(kept)
     if content != data:
       self.path.with_name(records.SUMMARY).unlink(missing_ok=True)  # it has the checksum of `data`
@@ -359,24 +355,18 @@ class SummaryFile:
       return
     inputs = self.run.inputs
     config = inputs.config
-    metric = TASKS[config.objective].judge(config)
     seconds = {'setup': self.setup} | self.run.clock.totals()
     summary = recorded.Summary(
       state=self.state,
       step=self.run.tally.step,
       steps=inputs.steps,
-      objective=config.objective,
-      seed=config.seed,
-      metric=metric,
+      metric=TASKS[config.objective].judge(config),
       config=config_lib.fingerprint(config),
       bytes=self.writer.bytes,
       crc32=self.writer.crc32,
       last=self.writer.last,
       error=error,
-      best=self._best(metric),
       seconds={name: round(x, 3) for name, x in seconds.items()},
-      goodput=seconds['step'] / max(sum(seconds.values()), 1e-9),
-      time=time.strftime('%Y-%m-%d %H:%M:%S'),
     )
     path = inputs.workdir / records.SUMMARY
     try:
@@ -384,11 +374,3 @@ class SummaryFile:
       files.write_sealed(path, summary.to_json())
     except (OSError, InputError) as fault:  # nothing depends on it
       log.warning('%s cannot be written: %s', path, first_line(fault))
-
-  def _best(self, metric):
-    """{'step', metric: value} of the best evaluation so far; {}: there is none."""
-    settings, best = self.run.inputs.config.checkpoint, self.run.checkpoints.best
-    if not settings.best_metric or not math.isfinite(best['goodness']):
-      return {}
-    value = best['goodness'] if settings.best_mode == 'max' else -best['goodness']
-    return {'step': best['step'], metric: value}

@@ -84,7 +84,7 @@ def prepare(inputs: Inputs, stack: contextlib.ExitStack, started: float) -> tupl
     remarks = TASKS[config.objective].remarks(config, inputs.tokenizer, inputs.sources)
     if remarks:
       log.warning('the data and the settings:%s', ''.join(f'\n  - {x}' for x in remarks))
-  train_step, eval_step, state, seconds = compiled(inputs, program, weights)
+  train_step, eval_step, state = compiled(inputs, program, weights)
   hosts.wait('compiled')
   # Until here a signal has ended the run at once.
   signalled = stack.enter_context(stopping.stop_signals())
@@ -93,8 +93,7 @@ def prepare(inputs: Inputs, stack: contextlib.ExitStack, started: float) -> tupl
   state, meta = first_state(inputs, program, checkpoints, state)
   if inputs.eval_batches:
     evaluation.count_part(inputs.eval_batches, config.eval.batches)
-  costs = costs_of(inputs, models.count_parameters(state.params))
-  write_facts(inputs, costs | {'compile_seconds': round(seconds, 3)})
+  write_facts(inputs, models.count_parameters(state.params))
   run = Run(
     inputs,
     train_step,
@@ -111,12 +110,9 @@ def prepare(inputs: Inputs, stack: contextlib.ExitStack, started: float) -> tupl
   return run, state
 
 
-def compiled(inputs: Inputs, program: step.Program, weights: Any) -> tuple[Any, Any, Any, float]:
-  """Compiles (training step, evaluation step or None, State of step 0 or None if the run goes on,
-  seconds that it took)."""
-  config = inputs.config
-  if config.model.dtype == 'float32' and jax.default_backend() != 'cpu':
-    log.info('products are float32: on a TPU bfloat16 takes a sixth of the time (model.dtype)')
+def compiled(inputs: Inputs, program: step.Program, weights: Any) -> tuple[Any, Any, Any]:
+  """Compiles (training step, evaluation step or None, State of step 0 or None if the run goes
+  on)."""
   log.info('compiling the steps')
   begun = time.perf_counter()
   # Both are traced before one is compiled, since tracing shows mistakes of an objective.
@@ -130,12 +126,12 @@ def compiled(inputs: Inputs, program: step.Program, weights: Any) -> tuple[Any, 
   seconds = time.perf_counter() - begun
   log.info(
     f'mesh {dict(inputs.mesh.shape)}; step compiled in {seconds:.1f} s: {memory(train_step)}, '
-    f'{flops_of(inputs):.3g} FLOPs; there are {inputs.steps} steps of {config.batch_size} rows, '
-    f'and metrics every {inputs.log_every}'
+    f'{flops_of(inputs):.3g} FLOPs; there are {inputs.steps} steps of '
+    f'{inputs.config.batch_size} rows, and metrics every {inputs.log_every}'
   )
   for change in inputs.timeline.changes():
     log.info('%s', change)
-  return train_step, eval_step[0] if eval_step else None, state, seconds
+  return train_step, eval_step[0] if eval_step else None, state
 
 
 def check_newest(inputs: Inputs) -> None:
@@ -155,20 +151,18 @@ def flops_of(inputs: Inputs, moment: Moment | None = None) -> float:
   return 3 * inputs.objective.flops(inputs.config.batch_size, moment)
 
 
-def costs_of(inputs: Inputs, parameters: int) -> dict[str, Any]:
-  """The costs of recorded.Facts, with `flops_by_stage` if the FLOPs of a step change."""
+def write_facts(inputs: Inputs, parameters: int) -> None:
+  """Writes run.json; parameters: how many the run has."""
   line = inputs.timeline
   firsts = sorted({0, *line.jumps()})
-  stages = [(step, flops_of(inputs, line.at(step))) for step in firsts]
-  costs: dict[str, Any] = {'parameters': parameters, 'flops_per_step': flops_of(inputs)}
-  if len({flops for _, flops in stages}) > 1:
-    costs['flops_by_stage'] = stages
-  return costs
-
-
-def write_facts(inputs: Inputs, costs: Mapping[str, Any]) -> None:
   contents.write_facts(
-    inputs.workdir, inputs.config, inputs.sources, inputs.mesh, inputs.steps, costs
+    inputs.workdir,
+    inputs.config,
+    inputs.sources,
+    inputs.mesh,
+    inputs.steps,
+    parameters=parameters,
+    flops_by_stage=[(first, flops_of(inputs, line.at(first))) for first in firsts],
   )
 
 
@@ -176,8 +170,6 @@ def open_workdir(inputs: Inputs) -> checkpoint.Checkpoints:
   """Writes the config and the vocabulary of a run; returns its Checkpoints."""
   config, workdir = inputs.config, inputs.workdir
   if hosts.first():
-    if not inputs.in_workdir and files.exists(workdir / contents.CONFIG):
-      log.info('an earlier run in %s has left no checkpoint: this one begins anew', workdir)
     contents.claim(workdir, config, inputs.asked)
     if not inputs.in_workdir:
       inputs.tokenizer.save(workdir)

@@ -1,21 +1,18 @@
 """The speed of a run: steps and tokens a second, and the share of the devices' peak (MFU)."""
 
 import contextlib
-import functools
 import math
 import re
 import time
-import timeit
 from collections.abc import Iterator
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from bert_jax import hosts
 
 # {regex in jax's device_kind: peak dense bfloat16 operations per second of one device},
-# from the makers' data sheets. The peak of a CPU is measured with a large matrix product.
+# from the makers' data sheets. A CPU has none.
 PEAK_FLOPS = {
   'TPU v2': 23e12,
   'TPU v3': 61.5e12,
@@ -43,7 +40,6 @@ class Clock:
   def __init__(self, flops_per_step: float):
     self.flops_per_step = flops_per_step
     self.peak = peak_flops()
-    self.measured = jax.devices()[0].platform == 'cpu'
     self.before: dict[str, float] = {}  # the totals of the last read
     self.done = 0.0
     self.reset()
@@ -82,7 +78,7 @@ class Clock:
     """Returns 'steps' and the metrics MEASURED since the last read; then starts anew.
     tokens: how many were trained on, without padding. data_wait: the share of the training in which
     a step waited for its batch, of several processes the longest. goodput: the share of all time in
-    which steps were computed. No mfu if the peak is not known, or below the measured speed."""
+    which steps were computed. No mfu if the peak is not known."""
     self.before = self.totals()
     seconds, times = max(self.spent['train'], 1e-9), self._seconds()
     out: dict[str, Any] = {
@@ -96,8 +92,6 @@ class Clock:
     achieved = self.flops_per_step * self.batches / seconds
     if achieved <= self.peak:
       out['mfu'] = achieved / self.peak
-    elif self.measured:  # with one product, which was slower than the device can be
-      self.peak = achieved
     self.done += self.batches
     self.reset()
     return out
@@ -110,17 +104,5 @@ def peak_flops_of(device_kind: str) -> float:
 
 
 def peak_flops() -> float:
-  """Peak operations per second of all devices; NaN for an accelerator not in PEAK_FLOPS."""
-  device = jax.devices()[0]
-  if device.platform == 'cpu':
-    return _peak_of_cpu()
-  return peak_flops_of(device.device_kind) * jax.device_count()
-
-
-@functools.cache
-def _peak_of_cpu():
-  x, product = jnp.ones((1024, 1024)), jax.jit(lambda x: x @ x)
-  product(x).block_until_ready()
-  best = min(timeit.repeat(lambda: product(x).block_until_ready(), number=1, repeat=5))
-  # Simulated CPU devices share the cores, so this is the peak of all of them together.
-  return 2 * 1024**3 / best
+  """Peak operations per second of all devices; NaN for a device not in PEAK_FLOPS."""
+  return peak_flops_of(jax.devices()[0].device_kind) * jax.device_count()

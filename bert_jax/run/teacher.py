@@ -57,8 +57,9 @@ def lesson(
   fingerprint = manifest.fingerprint(learned.params)
 
   def taught_objective(student):
-    settings = teaching.settings(config)
-    return learned.kind(student, learned.teacher, learned.params, fingerprint, **settings)
+    return learned.kind(
+      student, learned.teacher, learned.params, fingerprint, **teaching.settings(config)
+    )
 
   return taught_objective
 

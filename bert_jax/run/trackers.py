@@ -33,9 +33,6 @@ class TensorBoard:
 
   def __init__(self, workdir: Path, start: int):
     self.workdir, self.due = workdir, 0.0
-    self._open(start)
-
-  def _open(self, start):
     modules: dict[str, Any] = sys.modules
     hidden = modules.setdefault('torch', None) is None  # its import takes seconds, and is not used
     try:
@@ -49,22 +46,18 @@ class TensorBoard:
     # Files that begin in the same second have names of their own.
     self.file = event_file_writer.EventsWriter(str(staged(self.workdir / 'events')), f'.{start}')
     self.written = Path(self.file._file_name)
-    self._write(step=start + 1, session_log=proto.SessionLog(status=proto.SessionLog.START))
-
-  def _write(self, **content):
-    self.file.write_event(self.event(wall_time=time.time(), **content))
+    begins = proto.SessionLog(status=proto.SessionLog.START)
+    self.file.write_event(proto.Event(wall_time=time.time(), step=start + 1, session_log=begins))
 
   def write(self, step: int, split: str, metrics: Mapping[str, float]) -> None:
     for name, value in metrics.items():
-      self._write(step=step, summary=self.scalar(f'{split}/{name}', value))
+      scalar = self.scalar(f'{split}/{name}', value)
+      self.file.write_event(self.event(wall_time=time.time(), step=step, summary=scalar))
     self.file.flush()
     if isinstance(self.workdir, Bucket) and time.monotonic() >= self.due:
       self.due = time.monotonic() + UPLOAD_SECONDS
       with contextlib.suppress(OSError):  # it will be uploaded again
         place(self.written, self.workdir / self.written.name)
-      if self.written.stat().st_size > 1 << 20:
-        self.close()  # and goes on in a new file, since one is uploaded whole each time
-        self._open(step)
 
   def close(self) -> None:
     self.file.close()
@@ -107,12 +100,7 @@ class WeightsAndBiases:
 def check(config: ConfigDict) -> None:
   """InputError if a tracker that a config asks for cannot be used here."""
   if config.log.wandb != 'off' and hosts.first():
-    wandb = _wandb()
-    if config.log.wandb == 'online' and not wandb.login(prompt=False):
-      raise InputError(
-        'log.wandb=online, and Weights & Biases knows no key of yours; run "wandb login" once, or '
-        'set --config.log.wandb=offline.'
-      )
+    _wandb()
 
 
 def opened(config: ConfigDict, workdir: Path, start: int) -> list[Tracker]:
@@ -136,11 +124,10 @@ def _id(folder):
 
 
 def _wandb():
-  """The optional package. (A folder of its name imports as an empty package.)"""
+  """The optional package."""
   try:
-    package = importlib.import_module('wandb')
-    if getattr(package, '__file__', None):
-      return package
+    return importlib.import_module('wandb')
   except ImportError:
-    pass
-  raise InputError('log.wandb needs the package wandb; pip install wandb, or leave it out.')
+    raise InputError(
+      'log.wandb needs the package wandb; pip install wandb, or leave it out.'
+    ) from None

@@ -131,7 +131,7 @@ def write_workdir(workdir: Path, model: trained.Trained, facts: Mapping[str, Any
     number: Any = np.int32(model.step)  # on the host
     checkpoints.save(step.State(number, model.params, {}, {}), {}, {})
     checkpoints.wait()
-  content = {**provenance.versions(), 'commands': [provenance.command()], **facts}
+  content = {'made_by': provenance.versions(), 'commands': [provenance.command()], **facts}
   files.write_sealed(workdir / records.FACTS, content)
 
 

@@ -25,7 +25,7 @@ from bert_jax.buckets import Bucket, remove_tree
 from bert_jax.copies import place, staged
 from bert_jax.errors import InputError, Unwritten, first_line, listed, log
 from bert_jax.files import Path, seal, write_whole
-from bert_jax.workdir import lock, manifest, saved_steps
+from bert_jax.workdir import manifest, saved_steps
 from bert_jax.workdir.manifest import PARTS, Damaged
 
 
@@ -218,24 +218,12 @@ class Checkpoints(policies.PreservationPolicy):
         if not (self.folder / str(number)).exists():
           continue  # a run has removed it meanwhile
         damaged.append(error)
-        why = error
-        if self._is_read_meanwhile():
-          why = f'{self.folder}/{number} cannot be read, as a run may be removing it'
-        tell('%s; trying the one before it', why)
-    if self._is_read_meanwhile():
-      raise lock.Busy(
-        f'no checkpoint in {self.folder} can be read, but a run writes into it; try again in a '
-        'moment, or when the run has ended.'
-      )
+        tell('%s; trying the one before it', error)
     raise InputError(
       f'all checkpoints in {self.folder} are damaged ({", ".join(map(str, self.steps()))}): '
       f'{damaged[0] if damaged else "there is none"}. Bring them back from a backup, or delete the '
       'workdir to start over.'
     )
-
-  def _is_read_meanwhile(self) -> bool:
-    """Whether this process only reads here, and a run of another writes."""
-    return not self.writes and lock.is_held(self.folder.parent)
 
   def restore(self, shapes: step.State) -> tuple[step.State, Mapping[str, Any]]:
     """Restores (State, metadata) of the newest good checkpoint.
@@ -303,8 +291,7 @@ class Checkpoints(policies.PreservationPolicy):
     if hosts.first():
       for error in damaged:
         target = self.folder.parent / f'damaged-checkpoint-{error.number}'
-        while target.exists():
-          target = target.with_name(f'{target.name}-again')
+        remove_tree(target)  # an earlier one of that step
         (self.folder / str(error.number)).rename(target)
         log.warning('checkpoint %d is put aside as %s', error.number, target)
     hosts.wait('damaged checkpoints are aside')

@@ -7,7 +7,7 @@ that it was saved with. Whoever reads weights calls check_belongs to see that th
 import json
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -17,8 +17,7 @@ from bert_jax import config as config_lib
 from bert_jax import files, hosts, tokenizers
 from bert_jax.errors import InputError, log, writing
 from bert_jax.files import Path
-from bert_jax.text import arrow
-from bert_jax.text.files import json_of, parts
+from bert_jax.text.files import json_of
 from bert_jax.workdir import provenance
 from bert_jax.workdir.recorded import Facts, Split
 
@@ -101,31 +100,18 @@ def evaluated_on(train: str, evaluation: str) -> str:
 
 
 def answers_folder(workdir: Path | str, spec: str, number: int) -> Path:
-  """The folder in a workdir for the answers on the data `spec` (see evaluated_on) at a step. A path
-  is called by its last part and a checksum of the whole."""
-  checksum = f'-{zlib.crc32(spec.encode()):08x}'
-  path = re.fullmatch(r'(?!tfds:)[^=,{*]*/([^=,{*/]{1,51})', spec)
-  shown = path[1] if path else spec.removeprefix('tfds:')
-  name = re.sub(r'[^\w.=-]+', '_', shown).strip('_') or 'embedded'
-  if path or len(name) > 60:
-    name = name[-51:] + checksum
+  """The folder in a workdir for the answers on the data `spec` (see evaluated_on) at a step. What
+  is long is called by its end and a checksum of the whole."""
+  name = re.sub(r'[^\w.=-]+', '_', spec).strip('_') or 'embedded'
+  if len(name) > 60:
+    name = f'{name[-51:]}-{zlib.crc32(spec.encode()):08x}'
   return Path(workdir).expanduser() / 'eval' / f'{name}-{number}'
 
 
 # ---- run.json ------------------------------------------------------------------------------------
 
 
-def named_sets(config: ConfigDict, split: str) -> dict[str, str]:
-  """{hf:NAME: its fingerprint} of the data sets of Hugging Face that a split of the data names."""
-  if 'hf:' not in config.data[split]:  # {language} may be of another kind than below
-    return {}
-  blocks = [block for block in config.values() if isinstance(block, ConfigDict)]
-  languages = next((block.languages for block in blocks if 'languages' in block), ())
-  specs = [spec for _, spec in parts(config.data[split], languages) if spec.startswith('hf:')]
-  return {spec: arrow.hf_set(spec, split)[2] for spec in specs}
-
-
-def split_of(source: Any, sets: Mapping[str, str]) -> Split:
+def split_of(source: Any) -> Split:
   """The facts about the source of a split."""
   examples = getattr(source, 'size', 0)
   return Split(
@@ -135,7 +121,6 @@ def split_of(source: Any, sets: Mapping[str, str]) -> Split:
     scored=getattr(source, 'scored', examples),
     baselines=source.baselines,
     part=source.part,
-    sets=sets,
   )
 
 
@@ -145,33 +130,27 @@ def write_facts(
   sources: Mapping[str, Any],
   mesh: jax.sharding.Mesh,
   steps: int,
-  costs: Mapping[str, Any],
+  parameters: int,
+  flops_by_stage: Sequence[tuple[int, float]],
 ) -> None:
-  """Writes run.json (recorded.Facts) and beside it packages.txt and code.diff (provenance.py).
-  costs: fields of Facts."""
+  """Writes run.json (recorded.Facts) and beside it packages.txt and code.diff (provenance.py)."""
   if not hosts.first():
     return
   path = workdir / FACTS
-  before = Facts()
   try:
     before = Facts.from_json(read_sealed(path))
-  except (InputError, TypeError, ValueError, KeyError, AttributeError):
-    log.warning('%s is damaged and set aside as %s', path, files.set_aside(path))
-  now = json.loads(json.dumps(made_by(mesh)))
-  earlier = list(before.earlier)
-  other = {name: x for name, x in before.made_by.items() if now.get(name) != x}
-  if before.steps not in (0, steps):
-    other['steps'] = before.steps
-  if other:
-    earlier.append(other | {'commands': len(before.commands)})
+  except (InputError, TypeError, ValueError, KeyError, AttributeError) as error:
+    log.warning('%s is damaged, and written anew: %s', path, error)
+    before = Facts()
+  now = made_by(mesh)
   facts = Facts(
     made_by=now,
-    commands=[*before.commands, provenance.command()],
-    earlier=earlier,
-    data={split: split_of(source, named_sets(config, split)) for split, source in sources.items()},
+    commands=[*before.commands, provenance.command() | {'steps': steps} | now],
+    data={split: split_of(source) for split, source in sources.items()},
     steps=steps,
+    parameters=parameters,
+    flops_by_stage=flops_by_stage,
     config=config_lib.fingerprint(config),
-    **costs,
   )
   beside = {PACKAGES: provenance.installed(), CHANGES: provenance.code_changes()}
   with writing(path):

@@ -140,39 +140,17 @@ def _take(path: Any, holder: dict[str, Any]) -> None:
       time.sleep(BEAT_SECONDS / 10)
 
 
-def is_held(workdir: Path) -> bool:
-  """Whether another process holds the lock; in a bucket: or may, since it may just have ended."""
-  if isinstance(workdir, Bucket):
-    holder = _parsed(read_bytes(workdir / NAME) or b'')
-    is_here = holder.get('host') == socket.gethostname()
-    return bool(holder) and not (is_here and not Path('/proc', str(holder.get('pid'))).exists())
-  with contextlib.suppress(OSError), open(workdir / NAME, 'rb+') as lock:  # NFS wants a writer
-    return _flock(lock.fileno()) is False
-  return False
-
-
-def beside(partial: Path) -> Path:
-  """The folder of the lock of a whole_folder."""
-  return partial.with_name(f'.{partial.name}.lock')
-
-
 @contextlib.contextmanager
 def whole_folder(out: Path) -> Iterator[Path]:
-  """The folder OUT.partial, which becomes the folder `out` at the end. A lock lies beside it: Busy
-  if another process writes there; what a killed one has left is removed, all else refused."""
-  beyond = out.with_name(f'{out.name}.partial')
-  partial = staged(beyond)
-  if partial.exists() and not beside(partial).exists():
-    raise InputError(f'{partial} is there already, and of nothing that was killed; remove it.')
-  with held(beside(beyond)):
-    try:
-      remove_tree(partial)
-      yield partial
-      if names(out):
-        raise InputError(f'{out} is not empty any more; give a new folder.')
-      place(partial, out, last=('config.json', 'export.json'))
-    finally:
-      remove_tree(partial)
+  """A new folder beside `out`, which becomes `out` at the end; nothing of it stays if that fails"""
+  partial = staged(out.with_name(f'.{out.name}.{os.urandom(4).hex()}.partial'))
+  try:
+    yield partial
+    if names(out):
+      raise InputError(f'{out} is not empty any more; give a new folder.')
+    place(partial, out, last=('config.json', 'export.json'))
+  finally:
+    remove_tree(partial)
 
 
 def _holder() -> dict[str, Any]:

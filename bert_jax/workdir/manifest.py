@@ -44,15 +44,8 @@ def read(folder: Path, number: int) -> dict[str, Any]:
     raise Damaged(folder, number, str(error).removesuffix('; is it whole?')) from None
   if not meta:
     raise Damaged(folder, number, 'its metadata is missing')
-  if meta.get('seal') != files.seal(meta):
-    raise Damaged(folder, number, 'its metadata does not match its seal')
-  if meta['step'] != number:
-    raise Damaged(
-      folder,
-      number,
-      f'it is of step {meta["step"]} and was renamed or copied; rename it back: '
-      f'mv {folder}/{number} {folder}/{meta["step"]}',
-    )
+  if meta.get('seal') != files.seal(meta) or meta['step'] != number:
+    raise Damaged(folder, number, 'its metadata is not as it was written')
   return meta
 
 

@@ -15,7 +15,6 @@ from bert_jax.files import Path
 
 SHIPPED = '.commit'  # names the commit where launch/ ships the code without its .git
 ROOT = Path(__file__).parents[2]
-MOST = 2_000_000  # characters of the changed code that are kept
 # The environment variables that can change the numbers of a run.
 ENVIRONMENT = 'XLA_FLAGS', 'LIBTPU_INIT_ARGS', 'JAX_DEFAULT_MATMUL_PRECISION', 'JAX_ENABLE_X64'
 ENVIRONMENT += 'JAX_THREEFRY_PARTITIONABLE', 'JAX_RANDOM_SEED_OFFSET', 'NVIDIA_TF32_OVERRIDE'
@@ -44,18 +43,15 @@ def commit() -> str:
 
 
 def code_changes() -> str:
-  """The changes since the commit as a patch, with new Python files of ours; '' without git."""
+  """The changes since the commit as a patch, with new Python files of ours; '' without git. Other
+  new files are not in it, since they may hold anything."""
   if not (ROOT / '.git').exists():
     return ''
   patch = _git('diff', 'HEAD', '--binary')
-  for name in _git('ls-files', '--others', '--exclude-standard', '*.py').splitlines():
-    if name.startswith(('bert_jax/', 'configs/')):
-      patch += _git('diff', '--no-index', '--', '/dev/null', name, fine=(0, 1))
-    else:
-      patch = f'new, and not repeated here: {name}\n{patch}'  # any text may stand before it
-  if len(patch) <= MOST:
-    return patch
-  return f'{patch[:MOST]}\n... cut here, after {MOST:,} of {len(patch):,} characters\n'
+  ours = 'bert_jax/*.py', 'configs/*.py'
+  for name in _git('ls-files', '--others', '--exclude-standard', *ours).splitlines():
+    patch += _git('diff', '--no-index', '--', '/dev/null', name, fine=(0, 1))
+  return patch
 
 
 @functools.cache
@@ -86,9 +82,10 @@ def cores() -> int:
 
 def _git(*words, fine=(0,)):
   """The output of a git command, or '' if it fails."""
-  reads: dict[str, Any] = dict(capture_output=True, text=True, errors='replace', timeout=30)
   try:
-    out = subprocess.run(('git', *words), cwd=ROOT, **reads)
+    out = subprocess.run(
+      ('git', *words), cwd=ROOT, capture_output=True, text=True, errors='replace', timeout=30
+    )
   except (OSError, subprocess.TimeoutExpired):
     return ''
   return out.stdout if out.returncode in fine else ''

@@ -1,6 +1,6 @@
 """What the files of a workdir, and of a sweep's folder, record about runs; records.py reads them.
 
-A dataclass a file: `to_json` gives what files.write_sealed writes, `from_json` reads it. Whatever
+A Record a file: `to_json` gives what files.write_sealed writes, `from_json` reads it. Whatever
 from_json raises means that the file is damaged, or of an earlier version.
 """
 
@@ -18,17 +18,22 @@ from bert_jax.metrics import Level
 from bert_jax.timeline import Timeline
 
 SPLITS = 'eval', 'whole', 'train'  # of the lines of metrics.jsonl
-# The keys of run.json that say on what the last bits of a run depend, see contents.made_by.
-MADE_BY = ('bert_jax', 'commit', 'python', 'packages', 'processor', 'environment', 'devices')
-MADE_BY += 'processes', 'mesh', 'cores'
 
 
-def _levels(content: Mapping[str, Any]) -> dict[str, Level]:
-  return {name: Level(float(value), str(kind)) for name, (value, kind) in content.items()}
+class Record:
+  """A dataclass that is written as JSON and read again."""
+
+  def to_json(self) -> dict[str, Any]:
+    return dataclasses.asdict(self)  # pyrefly: ignore[bad-argument-type]
+
+  @classmethod
+  def from_json(cls, content: Mapping[str, Any]) -> Any:
+    names = {field.name for field in dataclasses.fields(cls)}  # pyrefly: ignore[bad-argument-type]
+    return cls(**{name: x for name, x in content.items() if name in names})
 
 
 @dataclass(frozen=True)
-class Split:
+class Split(Record):
   """The facts in run.json about the data of one split."""
 
   rows: int = 0
@@ -37,36 +42,28 @@ class Split:
   scored: int = 0  # those of them that have gold
   baselines: Mapping[str, Level] = field(default_factory=dict)
   part: Mapping[str, Level] = field(default_factory=dict)  # of the rows of the curve, if not all
-  sets: Mapping[str, str] = field(default_factory=dict)  # {hf:NAME: its fingerprint}
 
   @classmethod
   def from_json(cls, content: Mapping[str, Any]) -> 'Split':
-    examples = content.get('examples', 0)
-    return cls(
-      rows=content.get('rows', 0),
-      fingerprint=content.get('fingerprint', ''),
-      examples=examples,
-      scored=content.get('scored', examples),
-      baselines=_levels(content.get('baselines', {})),
-      part=_levels(content.get('part', {})),
-      sets=content.get('sets', {}),
-    )
+    content = dict(content)
+    for kind in ('baselines', 'part'):
+      levels = content.get(kind, {})
+      content[kind] = {name: Level(float(x), str(of)) for name, (x, of) in levels.items()}
+    return super().from_json(content)
 
 
 @dataclass(frozen=True)
-class Facts:
+class Facts(Record):
   """The content of run.json: the code, machine, model and data of a run."""
 
-  made_by: Mapping[str, Any] = field(default_factory=dict)  # see MADE_BY
-  commands: Sequence[Mapping[str, Any]] = ()  # {'argv', 'time'} of each start
-  # What was otherwise at first: {'commands': how many of them, name: value of MADE_BY or `steps`}.
-  earlier: Sequence[Mapping[str, Any]] = ()
+  made_by: Mapping[str, Any] = field(default_factory=dict)  # contents.made_by, of the last start
+  # {'argv', 'time', 'steps' and all of made_by} of each start.
+  commands: Sequence[Mapping[str, Any]] = ()
   data: Mapping[str, Split] = field(default_factory=dict)
   steps: int = 0  # the last one of the run
   parameters: int | None = None
-  flops_per_step: float | None = None  # of a full batch
-  compile_seconds: float | None = None  # few if the program was compiled before
-  flops_by_stage: Sequence[tuple[int, float]] = ()  # (first step, the same), if they differ
+  # (first step, FLOPs of a step with a full batch) of each stage of the run.
+  flops_by_stage: Sequence[tuple[int, float]] = ()
   source: str = ''  # of weights that were converted
   config: str = ''  # the fingerprint of the config
 
@@ -78,44 +75,15 @@ class Facts:
     """The facts about the data of a split; empty if not recorded."""
     return self.data.get(name, Split())
 
-  def to_json(self) -> dict[str, Any]:
-    costs = {
-      'parameters': self.parameters,
-      'flops_per_step': self.flops_per_step,
-      'compile_seconds': self.compile_seconds,
-      'flops_by_stage': self.flops_by_stage,
-    }
-    return {
-      **self.made_by,
-      'commands': self.commands,
-      'earlier': self.earlier,
-      'config': self.config,
-      'source': self.source,
-      'steps': self.steps,
-      'costs': {name: x for name, x in costs.items() if x},
-      'data': {name: dataclasses.asdict(split) for name, split in self.data.items()},
-    }
-
   @classmethod
   def from_json(cls, content: Mapping[str, Any]) -> 'Facts':
-    costs = content.get('costs', {})
-    return cls(
-      made_by={name: content[name] for name in MADE_BY if name in content},
-      commands=tuple(content.get('commands', ())),
-      earlier=tuple(content.get('earlier', ())),
-      data={name: Split.from_json(split) for name, split in content.get('data', {}).items()},
-      steps=content.get('steps', 0),
-      parameters=costs.get('parameters'),
-      flops_per_step=costs.get('flops_per_step'),
-      compile_seconds=costs.get('compile_seconds'),
-      flops_by_stage=tuple((step, flops) for step, flops in costs.get('flops_by_stage', ())),
-      source=content.get('source', ''),
-      config=content.get('config', ''),
-    )
+    splits = content.get('data', {})
+    data = {name: Split.from_json(split) for name, split in splits.items()}
+    return super().from_json({**content, 'data': data})
 
 
 @dataclass(frozen=True)
-class Summary:
+class Summary(Record):
   """The content of summary.json: how far a run has come, how it ended, and where its time went."""
 
   # running (or killed), finished, 'stopped early' (eval.patience), stopped (by a signal or
@@ -123,8 +91,6 @@ class Summary:
   state: str = ''
   step: int = 0
   steps: int = 0  # the last one of the run; 0: not known
-  objective: str = ''
-  seed: int | None = None
   metric: str = ''  # by which the run is judged
   config: str = ''  # the fingerprint of the config
   bytes: int = 0  # of metrics.jsonl until then
@@ -132,25 +98,12 @@ class Summary:
   # {'eval', 'whole', 'train': the last line of metrics.jsonl}; `whole` counts, else `eval`
   last: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
   error: str = ''
-  best: Mapping[str, Any] = field(default_factory=dict)  # the step and value of best_metric
   # Of the last process: setup (reading, compiling, restoring), step, data (waiting), eval, save.
   seconds: Mapping[str, float] = field(default_factory=dict)
-  goodput: float = 0.0  # the share of `step`
-  time: str = ''
 
   @property
   def has_ended(self) -> bool:
     return self.state in ('finished', 'stopped early')
-
-  def to_json(self) -> dict[str, Any]:
-    content = dataclasses.asdict(self)
-    return content | content.pop('last')
-
-  @classmethod
-  def from_json(cls, content: Mapping[str, Any]) -> 'Summary':
-    last = {split: dict(content[split]) for split in SPLITS if split in content}
-    names = {field.name for field in dataclasses.fields(cls)}
-    return cls(last=last, **{name: x for name, x in content.items() if name in names})
 
 
 class Point(NamedTuple):
@@ -173,7 +126,7 @@ class Run:
   facts: Facts = Facts()
   summary: Summary = Summary()
   points: Sequence[Point] = ()
-  lengths: Mapping[str, tuple[int, Mapping]] = field(default_factory=dict)  # see by_length
+  examples: Mapping[str, int] = field(default_factory=dict)  # {metric: how many have it}
   checkpoints: Sequence[int] = ()  # their steps
   newest: Mapping[str, Any] = field(default_factory=dict)  # metadata of the newest checkpoint
   faults: Sequence[str] = ()
@@ -234,10 +187,9 @@ class Run:
   def flops_before(self, step: int) -> float:
     """The FLOPs of the training before a step; NaN if the run does not record them."""
     timeline = self.timeline
-    if self.facts.flops_per_step is None or timeline is None:
+    if not self.facts.flops_by_stage or timeline is None:
       return math.nan
-    stages = self.facts.flops_by_stage or ((0, self.facts.flops_per_step),)
-    stages = [(first, flops) for first, flops in stages if first < step]
+    stages = [(first, flops) for first, flops in self.facts.flops_by_stage if first < step]
     ends = [first for first, _ in stages[1:]] + [step]
     total = 0.0
     for (first, flops), end in zip(stages, ends):
@@ -249,32 +201,23 @@ class Run:
     point = self.counted()
     return point is not None and 'constant' in point.values
 
-  def by_length(self, metric: str) -> dict[str, tuple[int, float]]:
-    """The scores of the last evaluation by length: {'65-128' tokens: (examples, score)}."""
-    scores = {tokens: (n, values.get(metric)) for tokens, (n, values) in self.lengths.items()}
-    return {tokens: (n, score) for tokens, (n, score) in scores.items() if score is not None}
 
+@dataclass(frozen=True)
+class Planned(Record):
+  """A planned run of a sweep."""
 
-class Planned(NamedTuple):
   arm: str = ''
   spec: str = ''  # FILE:ARGS of its config
   fields: Sequence[str] = ()  # ['--config.NAME=VALUE', ...]
 
-  @classmethod
-  def from_json(cls, content: Mapping[str, Any]) -> 'Planned':
-    return cls(content['arm'], content['spec'], tuple(content['fields']))
 
-
-class Outcome(NamedTuple):
+@dataclass(frozen=True)
+class Outcome(Record):
   """How a run of a sweep ended."""
 
   state: str = ''  # done, failed or stopped; '': it has not been run
   error: str = ''
   config: str = ''  # a hash of all fields, see tools.sweep
-
-  @classmethod
-  def from_json(cls, content: Mapping[str, Any]) -> 'Outcome':
-    return cls(**content)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ Whoever shows, compares, repeats or exports a run reads it here. A file whose se
 that belongs to another run than config.json, is left out and named in the run's `faults`.
 """
 
+import collections
 import zlib
 from collections.abc import Mapping
 from dataclasses import replace
@@ -37,21 +38,11 @@ def read(folder: Path | str) -> Run:
     faults.append(f'{path / FACTS} is missing, so nothing is known of the code and the data')
   facts, summary = read_facts(path, faults), read_summary(path, faults)
   checkpoints, newest = _checkpoints(path / 'checkpoints', faults)
-  if config:
-    said = {FACTS: facts.config, SUMMARY: summary.config, 'checkpoints': newest.get('config', '')}
-    known = {name for name, fingerprint in said.items() if fingerprint}
-    others = {name for name in known if said[name] != config_lib.fingerprint(config)}
-    if others and others == known:
-      names = ' and '.join(sorted(others))
-      faults.append(f'{path / contents.CONFIG} is of another run than {names}; bring it back')
+  said = {FACTS: facts.config, SUMMARY: summary.config, 'checkpoints': newest.get('config', '')}
+  for name, fingerprint in said.items():
+    if config and fingerprint not in ('', config_lib.fingerprint(config)):
+      faults.append(f'{path / name} is of another run than {contents.CONFIG}; bring it back')
       config, fields = None, {}
-      others = set()
-    for name in others:
-      faults.append(f'{path / name} is of another run than {contents.CONFIG}: left out')
-    facts = Facts() if FACTS in others else facts
-    summary = Summary() if SUMMARY in others else summary
-    if 'checkpoints' in others:
-      checkpoints, newest = (), {}
   if config and config.steps and summary.steps not in (0, config.steps):
     summary = replace(summary, state='running')  # the last command gave it more steps
   run = Run(
@@ -65,7 +56,7 @@ def read(folder: Path | str) -> Run:
     checkpoints=checkpoints,
     newest=newest,
   )
-  return replace(run, lengths=_lengths(run, faults), faults=tuple(faults))
+  return replace(run, examples=_examples(run, faults), faults=tuple(faults))
 
 
 def below(*folders: Path | str) -> tuple[list[Run], list[str]]:
@@ -76,9 +67,6 @@ def below(*folders: Path | str) -> tuple[list[Run], list[str]]:
       remarks.append(f'{folder} is no folder: left out')
     for path in sorted(folder.rglob(contents.CONFIG)):
       found.setdefault(path.resolve(), path.parent)
-    for path in sorted(folder.rglob(METRICS)):
-      if not files.exists(path.with_name(contents.CONFIG)):
-        remarks.append(f'{path.parent} has {METRICS} and no {contents.CONFIG}: left out')
   for path in found.values():
     if files.exists(path / METRICS):
       run = read(path)
@@ -180,16 +168,16 @@ def _checkpoints(folder: Path, faults: list[str]) -> tuple[tuple[int, ...], Mapp
   return (), {}
 
 
-def _lengths(run: Run, faults: list[str]) -> dict[str, tuple[int, dict[str, Any]]]:
-  """The scores by length of a run's last answers; {} if it has none, as in pre-training."""
+def _examples(run: Run, faults: list[str]) -> dict[str, int]:
+  """{metric: how many examples have it} of a run's last answers; {} without any."""
   if run.config is None or not run.evaluations:
     return {}
   spec = contents.evaluated_on(run.config.data.train, run.config.data.eval)
   path = contents.answers_folder(run.path, spec, run.evaluations[-1].step) / 'scores.json'
-  lengths = {}
+  examples = collections.Counter()
   try:
     for scores in contents.read_sealed(path).get('by_length', ()):
-      lengths[scores.pop('tokens')] = scores.pop('examples'), scores
+      examples.update(dict.fromkeys(scores, scores['examples']))
   except UNREADABLE as error:
     faults.append(f'{path} is damaged: left out ({error})')
-  return lengths
+  return dict(examples)

@@ -13,14 +13,13 @@ from bert_jax import config as config_lib
 from bert_jax import models, sharding, tokenizers
 from bert_jax.convert import from_huggingface, hub, released_config
 from bert_jax.convert import sentence_transformers as vectors
-from bert_jax.errors import InputError, log
+from bert_jax.errors import InputError
 from bert_jax.files import Path
 from bert_jax.objectives.encode import init_projection
 from bert_jax.tasks import TASKS
 from bert_jax.tokenizers import run_tokenizer
 from bert_jax.workdir import contents, manifest
 from bert_jax.workdir.checkpoint import Checkpoints
-from bert_jax.workdir.manifest import Damaged
 
 
 class Trained(NamedTuple):
@@ -130,17 +129,8 @@ def load_params(
       trees, _ = checkpoints.restore_step(number, {'params': wanted})
       return trees['params'], meta
 
-    steps = checkpoints.steps()
     number = _step_of(checkpoints, workdir, which)
-    if number is None:
-      return checkpoints.newest_good(read)[0]
-    try:
-      return read(number)
-    except Damaged as error:
-      if checkpoints.steps() != steps:  # a run has saved meanwhile, and removed others
-        return load_params(workdir, shapes, which, partial)
-      others = ', '.join(str(step) for step in steps if step != number) or 'none'
-      raise InputError(f'{error}; others are at {others} (--checkpoint STEP).') from None
+    return checkpoints.newest_good(read)[0] if number is None else read(number)
 
 
 def _step_of(checkpoints, workdir, which):
@@ -149,27 +139,12 @@ def _step_of(checkpoints, workdir, which):
   if which == 'latest' and steps:
     return None
   if which == 'best':
-    metric = contents.read_config(workdir).checkpoint.best_metric
-    if not metric:
+    (meta, _) = checkpoints.newest_good(checkpoints.meta)
+    if meta['best']['goodness'] == -math.inf:
       raise InputError(f'{workdir} kept no best checkpoint; use latest or a step.')
-    best = _best(checkpoints, steps[::-1], metric)
-    if best is not None:
-      return best
+    return meta['best']['step']
   for step in steps:
     if str(step) == str(which):
       return step
   known = steps or 'none, train it first'
   raise InputError(f'{workdir} has no checkpoint {which!r}; it has {known}.')
-
-
-def _best(checkpoints, steps, metric):
-  """The step of the best checkpoint, by the newest good metadata; None: there is none."""
-  for number in steps:
-    try:
-      best = checkpoints.meta(number)['best']
-    except Damaged as error:
-      log.error('%s; if it was the best, that is not known', error)
-      continue
-    if best['goodness'] > -math.inf and best['of'].startswith(f'{metric} '):
-      return best['step']
-  return None

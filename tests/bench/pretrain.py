@@ -34,9 +34,7 @@ def pretrain(args):
   measured = peers.in_turn(sides, args.repeat, tokens_per_s)
   flops_of_token = 3 * objective.flops(config.batch_size) * args.steps / tokens
   what = f'pretrain, {args.size}, {args.batch_size} x {args.seq_length}, {dtype}'
-  peak = speed.peak_flops()
-  if jax.default_backend() != 'cpu':
-    peak /= jax.device_count()  # both sides run on one
+  peak = speed.peak_flops() / jax.device_count()  # both sides run on one
   for name, values in measured.items():
     shares = [x * flops_of_token / peak for x in values]
     held = sides[name][1]()

@@ -357,17 +357,6 @@ def test_a_name_that_no_folder_has_is_asked_of_the_hub(tmp_path, monkeypatch):
     hub.folder('hf:someone/model')
 
 
-def test_what_lies_where_a_conversion_is_written_is_nobodys_to_remove(tmp_path):
-  _, folder = exported(tmp_path / 'hf')
-  (tmp_path / 'W.partial').mkdir()
-  (tmp_path / 'W.partial' / 'thesis.txt').write_text('mine')
-  with refused('W.partial is there already, .*; remove it'):
-    convert.convert(str(folder), str(tmp_path / 'W'))
-  with pytest.raises(SystemExit):
-    convert.main(['--from', '/nowhere', '--to', str(tmp_path / 'W')])
-  assert (tmp_path / 'W.partial' / 'thesis.txt').read_text() == 'mine'
-
-
 def test_a_vocabulary_that_is_cut_off_is_refused(tmp_path):
   _, folder = exported(tmp_path / 'hf')
   for path in folder.glob('tokenizer*.json'):

@@ -56,7 +56,7 @@ def test_a_report_counts_the_rows_that_were_read(tmp_path):
   for growth, flops in (('0.6', 100 * parts / 4), ('0', 100 * 200)):
     changes = f'optimizer.batch_warmup={growth} steps=200'
     config = c.load('configs/pretrain.py:runlocal', fields(GROWING, changes))
-    facts = recorded.Facts(flops_per_step=100.0)
+    facts = recorded.Facts(flops_by_stage=[(0, 100.0)])
     run = recorded.Run(tmp_path, config, c.flatten(config), 'mlm', facts)
     assert run.flops_before(200) == pytest.approx(flops)
 
@@ -70,10 +70,9 @@ def test_a_report_counts_the_operations_of_each_stage(corpus_file, tmp_path):
   )
   inputs = read_inputs(config, tmp_path / 'run')
   contents.claim(inputs.workdir, inputs.config)
-  costs = setup.costs_of(inputs, parameters=5)
-  setup.write_facts(inputs, costs)
+  setup.write_facts(inputs, parameters=5)
   run = records.read(tmp_path / 'run')
   (_, causal), (first, masked) = run.facts.flops_by_stage
-  assert run.facts.parameters == 5 and first == 4 and masked == run.facts.flops_per_step != causal
+  assert run.facts.parameters == 5 and first == 4 and masked == setup.flops_of(inputs) != causal
   counted = [run.flops_before(step) for step in (0, 3, 4, 6)]
   assert counted == pytest.approx([0, 3 * causal, 4 * causal, 4 * causal + 2 * masked])

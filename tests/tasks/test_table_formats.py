@@ -3,15 +3,13 @@ the same examples and, bit for bit, the same rows; also in the layouts that the 
 
 import csv
 import json
-import shutil
 from collections import Counter
 
 import published as p
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
-from running import begun, goes_on
-from small_tables import WORDS, fields, finetune
+from small_tables import fields
 
 from bert_jax import config as c
 from bert_jax.errors import InputError
@@ -19,7 +17,6 @@ from bert_jax.tasks import TASKS
 from bert_jax.tasks.classification import reading as classification
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.text import tables
-from bert_jax.workdir import contents
 
 TEXTS = ['He said "no".\nThen, left;', 'Café | 北京\tand', "it's a, b", 'one', '“two”', 'Three 3']
 LABELS = ['up', 'down', 'up', 'left, or', None, 'down']
@@ -169,21 +166,3 @@ def test_null_cells_are_empty_texts_as_in_csv(tmp_path):
     own = 'bytes', 'lines that end in CRLF (as in LF)'
     counts.append(Counter({k: n for k, n in problems.counts.items() if k not in own}))
   assert counts[0] == counts[1] == counts[2] and counts[0]['empty texts (kept)'] == 1
-
-
-def test_a_run_goes_on_with_the_set_that_it_began_with(tmp_path, vocab):
-  rows = [{'sentence': f'{word} old', 'label': str(k % 2)} for k, word in enumerate(WORDS[:5])]
-  spec = written(tmp_path, 'hf:', rows)
-  config = finetune(vocab, spec, 'data.examples_per_row=2 batch_size=2')
-  begun(config, tmp_path / 'W', 1)
-  inputs = goes_on(config, tmp_path / 'W')
-  contents.write_facts(tmp_path / 'W', inputs.config, inputs.sources, inputs.mesh, 1, {})
-  facts = json.loads((tmp_path / 'W' / 'run.json').read_text())['data']
-  assert json.loads(inputs.identity['sets']) == facts['train']['sets'] == facts['eval']['sets']
-  datasets = pytest.importorskip('datasets')
-  held = datasets.load_from_disk(str(tmp_path / 'saved'))
-  held.map(lambda row: row).save_to_disk(str(tmp_path / 'again'))
-  shutil.rmtree(tmp_path / 'saved')
-  (tmp_path / 'again').rename(tmp_path / 'saved')
-  with pytest.raises(InputError, match='the training data set is not what it was at checkpoint 1'):
-    goes_on(config, tmp_path / 'W')

@@ -272,7 +272,7 @@ def test_what_is_odd_among_the_runs_of_an_arm_is_said(tmp_path):
   folder = sweep(tmp_path / 'S', {beta(8): [1.0, 2.0, 3.0]})
   config = c.load(PRETRAIN, [f'--config.{x}' for x in (beta(7), 'seed=1', 'steps=2')])
   (folder / f'{beta(8)},seed=1' / 'config.json').write_text(c.to_json(config))
-  facts = {'commit': 'fedcba'}
+  facts = {'made_by': {'commit': 'fedcba'}}
   (folder / f'{beta(8)},seed=2' / 'run.json').write_text(json.dumps(facts))
   remarks = report.read(folder).results.runs.remark.tolist()
   assert 'others of its arm of another' in remarks[0]
@@ -375,8 +375,8 @@ def test_every_row_says_how_far_the_training_was(tmp_path):
   """Evaluations between two lines of training lie between them in tokens."""
   lines = [(s, 'train', {'seen_tokens': 100.0 * s, 'mlm': 4.0}) for s in (100, 200)]
   lines += [(s, 'eval', {'mlm': 4.0 - s / 500}) for s in (50, 130, 200, 210)]
-  costs = {'parameters': 1000, 'flops_per_step': 2e6}
-  workdir(tmp_path / 'a', lines, 'steps=200', costs=costs)
+  costs = {'parameters': 1000, 'flops_by_stage': [(0, 2e6)]}
+  workdir(tmp_path / 'a', lines, 'steps=200', **costs)
   df = report.long(tmp_path)
   points = df[df.kind == 'eval']
   assert points.tokens.tolist()[:3] == [5e3, 13e3, 2e4] and np.isnan(points.tokens.iloc[3])

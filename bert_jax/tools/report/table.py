@@ -14,7 +14,6 @@
 | answers | of final values: the folder with the answers to the examples |
 """
 
-import collections
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -69,10 +68,6 @@ def _of_points(run: Run) -> Iterator[dict[str, Any]]:
   for point in run.training:
     steps.append(point.step)
     tokens.append(point.values.get('seen_tokens') or np.nan)
-  sizes = collections.Counter()  # {score: how many examples it counts}
-  for count, scores in run.lengths.values():
-    for name in scores:
-      sizes[name] += count
   evaluated = contents.evaluated_on(run.fields.get('data.train', ''), run.fields['data.eval'])
   counted = run.counted()
   for point in run.points:
@@ -96,7 +91,7 @@ def _of_points(run: Run) -> Iterator[dict[str, Any]]:
         'value': np.nan if value is None else value,
         'level': level.value,
         'level_kind': level.kind,
-        'examples': sizes[name],
+        'examples': run.examples.get(name, 0),
       }
 
 

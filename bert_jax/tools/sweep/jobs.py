@@ -118,7 +118,7 @@ class Crew:
     elif code:
       error = last_words(log_file)
     outcome = Outcome(STATES.get(code, 'failed'), error, config=fingerprint(run.config))
-    files.write_sealed(self.root / LOGS / f'{run.folder}.json', outcome._asdict())
+    files.write_sealed(self.root / LOGS / f'{run.folder}.json', outcome.to_json())
     self.states[run.folder] = outcome.state
     told = error or outcome.state
     if not code:

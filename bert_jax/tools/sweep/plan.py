@@ -75,7 +75,7 @@ def content_of(
   earlier = {}
   for name, run in sweep.runs.items() if sweep else ():
     if files.exists(root / name / contents.CONFIG):
-      earlier[name] = run._asdict()
+      earlier[name] = run.to_json()
   now = {run.folder: {'arm': run.arm, 'spec': run.spec, 'fields': run.fields} for run in runs}
   both = earlier | now
   first = runs[0].arm if runs else ''

@@ -2,40 +2,31 @@
 
     python tests/recorder.py --write before.json          # then change something
     python tests/recorder.py --compare before.json        # says what differs, and exits with 1
-    python tests/recorder.py --compare before.json runs --only nsp      # a run alone: seconds
-    python tests/recorder.py --root OTHER --write before.json runs configs
+    python tests/recorder.py --compare before.json --only nsp      # a run alone: seconds
 
 Golden runs are compared with a tolerance of 1e-4 and prove no bit. This program writes the SHA-256
-of arrays and files, and short values as they are. Records of two machines differ by rounding; so
---root records another checkout on this one, with the tests' helpers that are there. Named parts are
-recorded, by default all:
+of the parameters and optimizer state at the end of every golden run (tests/test_golden_runs.py) and
+of a few more, their losses and evaluations as they are, and the fingerprints of their configs and
+data. Records of two machines differ by rounding.
 
-runs       losses of each step, parameters and optimizer state at the end, the evaluation and the
-           fingerprints of every golden run (tests/test_golden_runs.py)
-configs    every field of every config that configs/ names
-
-    python tests/recorder.py --goldens    # writes tests/golden/configs, the same as text, anew, and
-                                          # tests/golden/affects.txt, what each field affects
+    python tests/recorder.py --goldens    # writes tests/golden/configs, every field of every config
+                                          # that configs/ names, and tests/golden/affects.txt, what
+                                          # each field affects, anew
 """
 
 import argparse
 import hashlib
-import importlib
 import itertools
 import json
 import os
-import platform
-import re
 import runpy
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parents[1]
 GOLDEN = HERE / 'tests' / 'golden' / 'configs'
 AFFECTS = GOLDEN.parent / 'affects.txt'
-LONGEST = 200  # characters of a value that is kept as it is; of a longer one the SHA-256
 
 
 # ---- named configs -------------------------------------------------------------------------------
@@ -171,13 +162,6 @@ def affected() -> dict[str, str]:
   return {name: ' '.join(sorted(ALL[name].affects)) for name in sorted(ALL)}
 
 
-def record_configs(only: str, runs: None):
-  for file, specs in NAMED.items():
-    for spec in (f'{file}:{arguments}' for arguments in specs):
-      if only in spec:
-        yield spec, text_of(named_config(Path.cwd(), spec))
-
-
 # ---- golden runs ---------------------------------------------------------------------------------
 
 TINY = {
@@ -214,10 +198,6 @@ MORE_RUNS = {
 TIMES = ('tokens_per_s', 'steps_per_s', 'mfu', 'data_wait', 'goodput', 'time', 'seconds', '_s')
 
 
-def sha(data: bytes | str) -> str:
-  return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()
-
-
 def arrays_of(tree, prefix: str):
   """Yields (name, dtype, shape and SHA-256 of its bytes) of the arrays of a tree."""
   import jax
@@ -225,49 +205,54 @@ def arrays_of(tree, prefix: str):
 
   for path, x in jax.tree_util.tree_flatten_with_path(tree)[0]:
     x = np.asarray(jax.device_get(x))
-    yield f'{prefix}{jax.tree_util.keystr(path)}', f'{x.dtype}{list(x.shape)} {sha(x.tobytes())}'
+    yield (
+      f'{prefix}{jax.tree_util.keystr(path)}',
+      f'{x.dtype}{list(x.shape)} {hashlib.sha256(x.tobytes()).hexdigest()}',
+    )
 
 
 class Runs:
   """The golden runs and those above, each trained when it is first asked for."""
 
   def __init__(self):
-    self.golden = helper('test_golden_runs')
+    import test_golden_runs
+
+    self.golden = test_golden_runs
     self.golden.RUNS.update(MORE_RUNS)
-    self.texts, self.done = Path('texts'), {}
+    self.texts = Path('texts')
     self.texts.mkdir()
     self.golden.write_texts(self.texts)
-
-  def workdir(self, name: str) -> Path:
-    return Path(f'run {list(self.golden.RUNS).index(name)}')
 
   def trained(self, name: str):
     """(workdir, config, State, metrics of the evaluation) of a run that is finished."""
     import jax
 
-    train, ends = importlib.import_module('bert_jax.train'), []
-    if name not in self.done:
-      original = train.train
+    from bert_jax import train
 
-      def noting(config, *arguments, **named):
-        ends.append((config, *original(config, *arguments, **named)))
-        return ends[-1][1:]
+    workdir = Path(f'run {list(self.golden.RUNS).index(name)}')
+    original, ends = train.train, []
 
-      train.train = noting
-      try:
-        self.golden.numbers(name, self.texts, self.workdir(name))
-      finally:
-        train.train = original
-      self.done[name] = ends[-1]
-      jax.clear_caches()
-    return self.workdir(name), *self.done[name]
+    def noting(config, *arguments):
+      ends.append((config, *original(config, *arguments)))
+      return ends[-1][1:]
+
+    train.train = noting
+    try:
+      self.golden.numbers(name, self.texts, workdir)
+    finally:
+      train.train = original
+    jax.clear_caches()
+    return workdir, *ends[-1]
 
 
-def record_runs(only: str, runs: Runs):
-  fingerprint = importlib.import_module('bert_jax.config').fingerprint
+def record(only: str):
+  """Yields (entry, value) of the golden runs that have `only` in their name."""
+  from bert_jax.config import fingerprint
+
+  runs = Runs()
   for name in filter(lambda name: only in name, runs.golden.RUNS):
     workdir, config, state, results = runs.trained(name)
-    print(f'runs: {name}', file=sys.stderr)
+    print(name, file=sys.stderr)
     yield f'{name}: fingerprint of the config', fingerprint(config)
     for line in map(json.loads, (workdir / 'metrics.jsonl').read_text().splitlines()):
       where = f'{name}: {line.pop("split")} of step {line.pop("step")}'
@@ -278,97 +263,31 @@ def record_runs(only: str, runs: Runs):
       yield f'{name}: the evaluation: {key}', value
     yield from arrays_of(state.params, f'{name}: params')
     yield from arrays_of(state.opt_state, f'{name}: opt_state')
-    (*_, newest) = sorted(workdir.glob('checkpoints/*/meta/metadata'), key=number_of)
-    meta = json.loads(newest.read_text())
-    for key in ('config', 'data', 'vocabulary', 'step', 'seen', 'best'):
-      yield f'{name}: checkpoint: {key}', meta.get(key)
     facts = json.loads((workdir / 'run.json').read_text())
-    yield f'{name}: run.json: data', facts.get('data')
-    for path in sorted(workdir.glob('*')):
-      if path.name.startswith(('vocab', 'tokenizer', 'merges', 'special')):
-        yield f'{name}: {path.name}', sha(path.read_bytes())
+    yield f'{name}: run.json: data', json.dumps(facts['data'], sort_keys=True)
 
 
-def number_of(path: Path) -> int:
-  return int(path.parts[-3])
+def recorded(only: str) -> dict[str, str]:
+  """{entry: value} of record, made in a folder of its own."""
+  sys.path[0:1] = [str(HERE), str(HERE / 'tests'), str(HERE / 'tests' / 'run')]
+  import conftest  # noqa: F401 (the environment of the tests, before JAX is imported)
 
-
-# ---- what all parts use --------------------------------------------------------------------------
-
-PARTS = {'configs': record_configs, 'runs': record_runs}
-
-
-def helper(name: str):
-  """A module of the tests of the recorded checkout, wherever it stands there."""
-  return importlib.import_module(name)
-
-
-def cleaned(value) -> str:
-  """A value as text, without what differs between two checkouts: folders, commits and times."""
-  text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
-  text = text.replace(f'{os.getcwd()}/', '')
-  text = re.sub(r'\b[0-9a-f]{40}\b\+?', 'COMMIT', text)
-  return re.sub(r'\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d', 'TIME', text)
-
-
-def kept(text: str) -> str:
-  """A text as it is recorded: its SHA-256 if it is long and of one line."""
-  return text if len(text) <= LONGEST or '\n' in text else sha(text)
-
-
-def record(root: Path, parts: list[str], only: str):
-  """Yields ('about', what the machine is), then (part, {entry: value}) of each part."""
-  rooms = {path.parent for path in (root / 'tests').rglob('*.py')}  # whose modules share theirs
-  sys.path[0:1] = [str(root), *sorted(map(str, rooms))]
-  helper('conftest')  # the environment of the tests, before JAX is imported
-  import jax
-
-  sys.argv[:] = ['tests/recorder.py']  # runs keep their command
-  yield 'about', about(jax)
   with tempfile.TemporaryDirectory(prefix='recorder-') as folder:
     # All paths are relative, since that of a text is a part of the fingerprint of a run.
     os.chdir(folder)
-    Path('configs').symlink_to(root / 'configs')
-    runs = Runs() if 'runs' in parts else None
-    for part in parts:
-      begin = time.process_time()
-      out = {name: kept(cleaned(value)) for name, value in PARTS[part](only, runs)}
-      seconds = time.process_time() - begin
-      print(f'{part}: {len(out)} entries, {seconds:.0f} CPU seconds', file=sys.stderr)
-      yield part, out
-    os.chdir(root)
-
-
-def about(jax) -> dict[str, str]:
-  """What must be equal for two records to be compared bit by bit."""
-  cpu = Path('/proc/cpuinfo')
-  names = re.findall(r'^model name\s*: (.*)', cpu.read_text(), re.M) if cpu.exists() else []
-  return {
-    'jax': jax.__version__,
-    'python': platform.python_version(),
-    'cpu': (names or [platform.processor()])[0],
-    'XLA_FLAGS': os.environ.get('XLA_FLAGS', ''),
-    'cores': str(len(os.sched_getaffinity(0))),
-  }
+    Path('configs').symlink_to(HERE / 'configs')
+    out = {name: str(value) for name, value in record(only)}
+    os.chdir(HERE)
+  return out
 
 
 def differences(before: dict[str, str], now: dict[str, str]) -> list[str]:
-  """A line for each entry that is not as before; of texts of several lines, for each line."""
-  lines = [f'{name}: now gone' for name in before if name not in now]
-  lines += [f'{name}: not there before' for name in now if name not in before]
-  for name, old in before.items():
-    new = now.get(name, old)
-    if old == new:
-      continue
-    if '\n' in old + new:
-      a, b = old.splitlines(), new.splitlines()
-      lines += [f'{name}: {line} before' for line in a if line not in b]
-      lines += [f'{name}: {line} now' for line in b if line not in a]
-      lines += [] if set(a) ^ set(b) else [f'{name}: its lines stand in another order']
-    elif len(old) + len(new) < LONGEST:
+  """A line for each entry that is not as before."""
+  lines = []
+  for name in sorted(before.keys() | now.keys()):
+    old, new = before.get(name, 'nothing'), now.get(name, 'nothing')
+    if old != new:
       lines.append(f'{name}: {old} before, {new} now')
-    else:
-      lines.append(f'{name}: differs')
   return lines
 
 
@@ -376,50 +295,30 @@ def main() -> None:
   parser = argparse.ArgumentParser(
     description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
   )
-  parser.add_argument('--root', type=Path, default=HERE, help='the checkout that is recorded')
-  parser.add_argument('--write', type=Path, metavar='FILE', help='write the record, or add parts')
+  parser.add_argument('--write', type=Path, metavar='FILE', help='write the record')
   parser.add_argument('--compare', type=Path, metavar='FILE', help='say what is not as in a record')
   parser.add_argument(
     '--goldens', action='store_true', help='write tests/golden/configs and affects.txt anew'
   )
-  parser.add_argument('parts', nargs='*', metavar='PART', help=f'of {", ".join(PARTS)}; all')
-  parser.add_argument(
-    '--only', default='', metavar='TEXT', help='what has this in its name; added to FILE'
-  )
+  parser.add_argument('--only', default='', metavar='TEXT', help='what has this in its name')
   args = parser.parse_args()
-  if not (args.write or args.compare or args.goldens):
-    parser.error('say --write FILE, --compare FILE or --goldens')
-  files = [path.resolve() if path else None for path in (args.write, args.compare)]
+  write, compare = args.write and args.write.resolve(), args.compare and args.compare.resolve()
   if args.goldens:
     sys.path[0:1] = [str(HERE)]
     os.chdir(HERE)
     write_goldens()
-    if not any(files):
-      return
-  write, compare = files
-  golden = json.loads(compare.read_text()) if compare else {}
-  parts = args.parts or [part for part in PARTS if part in golden or not golden]
-  found, old = {}, json.loads(write.read_text()) if write and write.exists() else {}
-  for part, entries in record(args.root.resolve(), parts, args.only):
-    found[part] = entries
-    if write:
-      if args.only and part != 'about':
-        entries = old.get(part, {}) | entries
-      old[part] = entries
-      write.parent.mkdir(parents=True, exist_ok=True)
-      write.write_text(json.dumps(old, indent=1) + '\n')
-  if not compare:
+  if not (write or compare):
     return
-  for line in differences(golden['about'], found['about']):
-    print(f'about: {line}; bits may differ for that alone')
-  lines, number = [], 0
-  for part in parts:
-    before = {k: x for k, x in golden[part].items() if args.only in k.partition(': ')[0]}
-    lines += [f'{part}: {line}' for line in differences(before, found[part])]
-    number += len(before)
-  print('\n'.join(lines))
-  print(f'{len(lines)} differences in {number} entries')
-  raise SystemExit(bool(lines))
+  found = recorded(args.only)
+  if write:
+    write.write_text(json.dumps(found, indent=1) + '\n')
+  if compare:
+    golden = json.loads(compare.read_text())
+    before = {name: x for name, x in golden.items() if args.only in name.partition(': ')[0]}
+    lines = differences(before, found)
+    print('\n'.join(lines))
+    print(f'{len(lines)} differences in {len(before)} entries')
+    raise SystemExit(bool(lines))
 
 
 if __name__ == '__main__':

@@ -1,7 +1,5 @@
 """No default and no edit of a shared table changes a recipe in silence."""
 
-import sys
-
 import pytest
 import recorder
 
@@ -45,13 +43,3 @@ def test_every_named_config_is_as_it_was(file):
     f'configs/{file}.py gives other configs than it did:\n  {shown}\n'
     'If that was meant: python tests/recorder.py --goldens, and say in the commit what changed.'
   )
-
-
-def test_the_record_of_configs_is_made_in_a_folder_that_has_them(monkeypatch):
-  for name in ('path', 'argv'):  # which a program of its own may change
-    monkeypatch.setattr(sys, name, [*getattr(sys, name)])
-  monkeypatch.chdir(recorder.HERE)
-  about, (part, entries) = recorder.record(recorder.HERE, ['configs'], 'contrastive:size=minilm')
-  assert about[0] == 'about' and part == 'configs'
-  fields = recorder.text_of(recorder.named_config(recorder.HERE, 'contrastive:size=minilm'))
-  assert entries == {'contrastive:size=minilm': fields}

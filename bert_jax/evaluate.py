@@ -26,7 +26,7 @@ from bert_jax import hosts, metrics, sharding, step, tokenizers
 from bert_jax.command_line import aligned, command_line, command_parser
 from bert_jax.convert import from_huggingface
 from bert_jax.errors import InputError, log
-from bert_jax.files import Path, make_folder, write_json, write_whole
+from bert_jax.files import Path, make_folder, write_json
 from bert_jax.models import layers
 from bert_jax.rows.batches import batches_of
 from bert_jax.run import evaluation, teacher
@@ -108,8 +108,10 @@ def evaluate_on(
       )
       evaluation.warn_of_collapse(result, source, answers)
       if answers:
-        spec = spec or contents.evaluated_on(config.data.train, config.data.eval)
-        folder = Path(out, name) if out else contents.answers_folder(workdir, spec, number)
+        data = config.data
+        folder = contents.answers_folder(workdir, data.train, spec or data.eval, number)
+        if out:
+          folder = Path(out, name)
         evaluation.write(folder, source, answers, result)
       yield Evaluation(name, result, number, evaluation.beside(result, source, answers))
 
@@ -170,7 +172,6 @@ def evaluate_sets(
     log.info('%s: %s', part.name, metrics.to_json(part.metrics))
   if hosts.first():
     make_folder(out)
-    write_whole(out / 'table.txt', table(results) + '\n')
     write_json(out / 'scores.json', json.loads(metrics.to_json(results)))
   return results
 

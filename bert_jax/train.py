@@ -56,7 +56,8 @@ def train_on(inputs: Inputs, started: float) -> tuple[State, Mapping[str, float]
 
 def loop(run: setup.Run, state: State) -> tuple[State, Mapping[str, float]]:
   """Trains from a State to the end; returns what train returns."""
-  with session.opened(run, state) as at:
+  with contextlib.ExitStack() as stack:
+    at = session.Session(run, state, stack)
     step = int(jax.device_get(state.step))
     wish = at.evaluator.catch_up(step, state)  # an evaluation that a stop broke off
     while step < run.inputs.steps and not wish.ends:

@@ -385,7 +385,7 @@ def test_a_bucket_keeps_the_checkpoints_that_a_disk_does(fake, tmp_path):
   for folder in (tmp_path, fake):
     with contextlib.closing(checkpoint.Checkpoints(folder, settings)) as checkpoints:
       for number in (3, 5, 8):
-        checkpoints.save(dataclasses.replace(state, step=jnp.int32(number)), {}, {}, {})
+        checkpoints.save(dataclasses.replace(state, step=jnp.int32(number)), {}, {})
         checkpoints.wait()
     assert [x for x in files.names(folder / 'checkpoints') if x.isdecimal()] == ['5', '8']
 

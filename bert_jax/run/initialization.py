@@ -46,17 +46,10 @@ def start_of(config: ConfigDict, workdir: Path | str, weights: bool = True) -> S
   false, only what describes the model."""
   for folder in (workdir, config.resume_from):
     meta = checkpoint.newest_meta(folder) if folder else None
-    if meta and meta.get('converted'):
-      raise InputError(
-        f'{folder} holds converted weights and no training to go on with; train in another workdir '
-        f'with --config.init_from={folder}.'
-      )
     if meta:
       return Start(CONTINUED, Path(folder), meta)
   if config.resume_from:
-    is_there = files.exists(config.resume_from)
-    why = 'has no checkpoint; train it first' if is_there else 'does not exist; name a workdir'
-    raise InputError(f'config.resume_from={config.resume_from} {why}.')
+    raise InputError(f'config.resume_from={config.resume_from} has no checkpoint; train it first.')
   source = teaching.source_of(config)
   if not source:
     teaching.check_layers(config)

@@ -49,6 +49,10 @@ class Inputs:
     """The steps between lines of metrics."""
     return self.config.log.every or min(50, math.ceil(self.steps / 10))
 
+  def is_due(self, step: int, every: int) -> bool:
+    """Whether a step is the last one, or one of every so many; every=0: the last one alone."""
+    return step == self.steps or (every > 0 and step % every == 0)
+
   def passes(self, rows: int) -> float:
     """How often so many rows read the training text; rows of pairs are made of it several times."""
     source = self.batches.source

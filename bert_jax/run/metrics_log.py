@@ -18,7 +18,6 @@ from bert_jax.files import Path
 from bert_jax.metrics import Level, LossLevel
 from bert_jax.run.inputs import Inputs
 from bert_jax.run.progress import Progress
-from bert_jax.run.trackers import Tracker
 from bert_jax.tasks import TASKS
 from bert_jax.workdir import recorded, records
 
@@ -56,7 +55,7 @@ class Tally:
     window = saved.get('window', {})
     return cls(
       inputs,
-      seen=dict(meta.get('seen', {})),
+      seen=dict(saved.get('seen', {})),
       window={name: metrics.Mean(total, weight) for name, (total, weight) in window.items()},
       events=dict(saved.get('events', {})),
       in_a_row=saved.get('in_a_row', 0),
@@ -65,9 +64,10 @@ class Tally:
     )
 
   def to_meta(self) -> dict[str, Any]:
-    """What from_meta reads, besides `seen`."""
+    """What from_meta reads."""
     window = {name: [float(x.total), float(x.weight)] for name, x in self.window.items()}
     return {
+      'seen': dict(self.seen),
       'window': window,
       'events': dict(self.events),
       'in_a_row': self.in_a_row,
@@ -179,7 +179,7 @@ class Writer:
   are dropped, since they will be written again. evaluates: so is the evaluation of step `start`."""
 
   def __init__(
-    self, workdir: Path, start: int, trackers: Sequence[Tracker] = (), evaluates: bool = False
+    self, workdir: Path, start: int, trackers: Sequence[Any] = (), evaluates: bool = False
   ):
     self.trackers = trackers
     self.last: dict[str, Mapping[str, Any]] = {}
@@ -247,7 +247,7 @@ class Logger:
     self.run, self.writer, self.progress = run, writer, progress
 
   def due(self, step: int) -> bool:
-    return step == self.run.inputs.steps or step % self.run.inputs.log_every == 0
+    return self.run.inputs.is_due(step, self.run.inputs.log_every)
 
   def maybe(self, step: int) -> None:
     self.progress.update(self._line(step) if self.due(step) else '')
@@ -279,8 +279,6 @@ class Logger:
     self.writer.write(step, 'train', values | rate | speed | tally.counts())
     shown = dict(values)
     shown.pop('fill', None)
-    if len(inputs.objective.loss_weights) == 1:
-      shown.pop('loss', None)  # it is the only term, perhaps in other units
     rows_before = inputs.timeline.rows_before
     text = (
       f'{health(shown, baselines)}  tokens={tally.seen.get("seen_tokens", 0):,.0f}  '
@@ -288,8 +286,7 @@ class Logger:
     )
     if not self.progress.is_bar:
       batches_left = (rows_before(inputs.steps) - rows_before(step)) / inputs.config.batch_size
-      seconds = sum(run.clock.before.values()) / run.clock.done  # with evaluations and saves
-      eta = datetime.timedelta(seconds=round(batches_left * seconds))
+      eta = datetime.timedelta(seconds=round(batches_left * run.clock.seconds_per_batch()))
       self.progress.line(f'step {step}/{inputs.steps}  {text}  ETA={eta}')
     return text
 
@@ -329,10 +326,10 @@ def health(values: Mapping[str, float], baselines: Mapping[str, Level]) -> str:
 
 class SummaryFile:
   """Writes summary.json (workdir/recorded.py) when it is entered, when something was saved, and at
-  the end. setup: the seconds before the first step."""
+  the end."""
 
-  def __init__(self, run: 'Run', writer: Writer, setup: float):
-    self.run, self.writer, self.setup = run, writer, setup
+  def __init__(self, run: 'Run', writer: Writer):
+    self.run, self.writer = run, writer
     self.state = 'running'
 
   def __enter__(self) -> 'SummaryFile':
@@ -355,7 +352,6 @@ class SummaryFile:
       return
     inputs = self.run.inputs
     config = inputs.config
-    seconds = {'setup': self.setup} | self.run.clock.totals()
     summary = recorded.Summary(
       state=self.state,
       step=self.run.tally.step,
@@ -366,7 +362,6 @@ class SummaryFile:
       crc32=self.writer.crc32,
       last=self.writer.last,
       error=error,
-      seconds={name: round(x, 3) for name, x in seconds.items()},
     )
     path = inputs.workdir / records.SUMMARY
     try:

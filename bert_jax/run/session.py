@@ -5,8 +5,7 @@ Each part decides itself when it is due; the loop calls one method of it after e
 """
 
 import contextlib
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -30,8 +29,7 @@ class Saver:
 
   def due(self, step: int, wish: Wish) -> bool:
     every = self.run.inputs.config.checkpoint.every
-    is_at = step == self.run.inputs.steps or (every > 0 and step % every == 0)
-    return is_at or wish > Wish.GO_ON
+    return self.run.inputs.is_due(step, every) or wish > Wish.GO_ON
 
   def maybe(self, step: int, state: State, wish: Wish) -> None:
     if self.due(step, wish):
@@ -43,7 +41,7 @@ class Saver:
     run = self.run
     with run.clock.doing('save'):
       self.writer.upload()
-      run.checkpoints.save(state, results, dict(run.tally.seen), run.tally.to_meta())
+      run.checkpoints.save(state, results, run.tally.to_meta())
 
 
 class Evaluator:
@@ -56,8 +54,7 @@ class Evaluator:
 
   def due(self, step: int) -> bool:
     every = self.run.inputs.config.eval.every
-    is_at = step == self.run.inputs.steps or (every > 0 and step % every == 0)
-    return is_at and self.run.eval_step is not None
+    return self.run.inputs.is_due(step, every) and self.run.eval_step is not None
 
   def counts(self, step: int) -> dict[str, int]:
     """{kind of the Point: how many batches are read, 0 for all} of the evaluation of a step. All
@@ -131,8 +128,8 @@ class Evaluator:
       return
     evaluation.warn_of_collapse(run.results, batches.source, answers)
     if answers:
-      spec = contents.evaluated_on(config.data.train, config.data.eval)
-      folder = contents.answers_folder(inputs.workdir, spec, step)
+      data = config.data
+      folder = contents.answers_folder(inputs.workdir, data.train, data.eval, step)
       evaluation.write(folder, batches.source, answers, run.results)
 
 
@@ -148,7 +145,7 @@ class Session:
     self.writer = Writer(workdir, step, opened_trackers, self.evaluator.owes)
     stack.callback(self.writer.close)
     self.saver = Saver(run, self.writer)
-    self.summary = SummaryFile(run, self.writer, time.monotonic() - run.watch.started)
+    self.summary = SummaryFile(run, self.writer)
     stack.enter_context(self.summary)
     self.progress = progress.Progress(run.inputs.steps, step, workdir)
     stack.callback(self.progress.close)
@@ -194,10 +191,3 @@ class Session:
     else:
       self.summary.state = 'finished'
     return state, run.results
-
-
-@contextlib.contextmanager
-def opened(run: Run, state: State) -> Iterator[Session]:
-  """A context with the Session of a run from a State on; its parts are closed whatever happens."""
-  with contextlib.ExitStack() as stack:
-    yield Session(run, state, stack)

@@ -40,8 +40,7 @@ class Clock:
   def __init__(self, flops_per_step: float):
     self.flops_per_step = flops_per_step
     self.peak = peak_flops()
-    self.before: dict[str, float] = {}  # the totals of the last read
-    self.done = 0.0
+    self.begun, self.done = time.perf_counter(), 0.0  # batches until the last read
     self.reset()
 
   def reset(self) -> None:
@@ -64,30 +63,28 @@ class Clock:
     finally:
       self._change(before)
 
-  def _seconds(self) -> dict[str, float]:
-    """Seconds since the last read."""
-    step = max(self.spent['train'] - self.waited, 0.0)
-    return dict(step=step, data=self.waited, eval=self.spent['eval'], save=self.spent['save'])
-
-  def totals(self) -> dict[str, float]:
-    """Seconds since the beginning: {'step', 'data', 'eval', 'save'}."""
-    self._change(self.now)
-    return {name: self.before.get(name, 0.0) + x for name, x in self._seconds().items()}
+  def seconds_per_batch(self) -> float:
+    """The seconds of a full batch until the last read, with evaluations and saves."""
+    return (time.perf_counter() - self.begun) / self.done
 
   def read(self, tokens: float) -> dict[str, Any]:
     """Returns 'steps' and the metrics MEASURED since the last read; then starts anew.
     tokens: how many were trained on, without padding. data_wait: the share of the training in which
     a step waited for its batch, of several processes the longest. goodput: the share of all time in
     which steps were computed. No mfu if the peak is not known."""
-    self.before = self.totals()
-    seconds, times = max(self.spent['train'], 1e-9), self._seconds()
+    self._change(self.now)
+    seconds = max(self.spent['train'], 1e-9)
+    computing = max(self.spent['train'] - self.waited, 0.0)
     out: dict[str, Any] = {
       'steps': self.steps,
       'steps_per_s': self.steps / seconds,
       'tokens_per_s': tokens / seconds,
       'data_wait': max(hosts.from_all(self.waited / seconds)),
-      **{f'{name}_seconds': x for name, x in times.items()},
-      'goodput': times['step'] / max(sum(times.values()), 1e-9),
+      'step_seconds': computing,
+      'data_seconds': self.waited,
+      'eval_seconds': self.spent['eval'],
+      'save_seconds': self.spent['save'],
+      'goodput': computing / max(sum(self.spent.values()), 1e-9),
     }
     achieved = self.flops_per_step * self.batches / seconds
     if achieved <= self.peak:

@@ -8,7 +8,7 @@ import sys
 import time
 import uuid
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from ml_collections import ConfigDict
 
@@ -17,14 +17,6 @@ from bert_jax.buckets import UPLOAD_SECONDS, Bucket
 from bert_jax.copies import place, staged
 from bert_jax.errors import InputError, first_line, writing
 from bert_jax.files import Path
-
-
-class Tracker(Protocol):
-  """Gets the metrics of a run as they are written."""
-
-  def write(self, step: int, split: str, metrics: Mapping[str, float]) -> None: ...
-
-  def close(self) -> None: ...
 
 
 class TensorBoard:
@@ -103,10 +95,10 @@ def check(config: ConfigDict) -> None:
     _wandb()
 
 
-def opened(config: ConfigDict, workdir: Path, start: int) -> list[Tracker]:
+def opened(config: ConfigDict, workdir: Path, start: int) -> list[Any]:
   """Opens the trackers of a config, for a run that begins at step `start`. Of several processes the
   first one has them."""
-  trackers: list[Tracker] = []
+  trackers: list[Any] = []
   if config.log.tensorboard and hosts.first():
     trackers.append(TensorBoard(workdir, start))
   if config.log.wandb != 'off' and hosts.first():

@@ -20,7 +20,7 @@ import orbax.checkpoint as ocp
 from ml_collections import ConfigDict
 from orbax.checkpoint import checkpoint_managers as policies
 
-from bert_jax import __version__, files, hosts, step
+from bert_jax import files, hosts, step
 from bert_jax.buckets import Bucket, remove_tree
 from bert_jax.copies import place, staged
 from bert_jax.errors import InputError, Unwritten, first_line, listed, log
@@ -124,17 +124,16 @@ class Checkpoints(policies.PreservationPolicy):
     self,
     state: step.State,
     metrics: Mapping[str, float],
-    seen: Mapping[str, float],
     tally: Mapping[str, Any] = MappingProxyType({}),
   ) -> None:
     """Starts writing the checkpoint of state.step; returns once the arrays may be donated.
-    metrics: of the evaluation at this step, or {}; saving the step again adds them. seen: the run's
-    counts since step 0. tally: what else the loop needs to continue, see Tally.to_meta."""
+    metrics: of the evaluation at this step, or {}; saving the step again adds them. tally: what
+    else the loop needs to continue, see Tally.to_meta."""
     number = int(jax.device_get(state.step))
     metrics = {k: v for k, v in metrics.items() if math.isfinite(v)}
     if number in self.steps():
       return self._add_metrics(number, metrics)
-    if not jax.device_get(manifest.finite(manifest.trained(state.params, state.opt_state))):
+    if not jax.device_get(manifest.finite(state.params)):
       raise InputError(
         f'the parameters are not finite after step {number}, so nothing of it is saved; a lower '
         'optimizer.learning_rate or float32 usually helps.'
@@ -143,9 +142,7 @@ class Checkpoints(policies.PreservationPolicy):
     meta = {
       **self.identity,
       'step': number,
-      'version': __version__,
       'metrics': metrics,
-      'seen': seen,
       'tally': dict(tally),
       'best': self.best,
       'arrays': manifest.array_table(trees),

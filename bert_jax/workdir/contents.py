@@ -94,14 +94,10 @@ def check_belongs(workdir: str | Path, meta: Mapping[str, Any]) -> None:
 # ---- answers -------------------------------------------------------------------------------------
 
 
-def evaluated_on(train: str, evaluation: str) -> str:
-  """Names the evaluation data of a run for answers_folder; '' is the embedded data."""
-  return evaluation or ('held_out' if train else '')
-
-
-def answers_folder(workdir: Path | str, spec: str, number: int) -> Path:
-  """The folder in a workdir for the answers on the data `spec` (see evaluated_on) at a step. What
-  is long is called by its end and a checksum of the whole."""
+def answers_folder(workdir: Path | str, train: str, evaluation: str, number: int) -> Path:
+  """The folder in a workdir for the answers at a step, by its data.train and data.eval. What is
+  long is called by its end and a checksum of the whole."""
+  spec = evaluation or ('held_out' if train else '')
   name = re.sub(r'[^\w.=-]+', '_', spec).strip('_') or 'embedded'
   if len(name) > 60:
     name = f'{name[-51:]}-{zlib.crc32(spec.encode()):08x}'

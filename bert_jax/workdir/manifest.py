@@ -5,7 +5,6 @@ hosts. The metadata also holds its seal, a hash of itself.
 """
 
 import hashlib
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,7 +20,6 @@ from bert_jax.text.files import json_of
 
 PARTS = ('params', 'opt_state', 'carry')
 AT_ONCE = 16  # checksums that are computed at a time; XLA's limit on a CPU is 32 programs a device
-MOMENT = re.compile(r'opt_state/\d+\.(mu|nu)\.')
 
 
 class Damaged(InputError):
@@ -121,12 +119,6 @@ def rows_of(meta: Mapping[str, Any], part: str) -> dict[str, list[Any]]:
 def parts(meta: Mapping[str, Any]) -> set[str]:
   """The parts of a model that are in a checkpoint: encoder, pooler..."""
   return {name.split('/')[1].partition('.')[0] for name in rows_of(meta, 'params')}
-
-
-def trained(params: Any, opt_state: Any) -> dict[str, Any]:
-  """The parameters that have moments, {dotted path: array}; all, if none has any."""
-  every, names = flat(params), {MOMENT.sub('', f'opt_state/{name}') for name in flat(opt_state)}
-  return {name: x for name, x in every.items() if name in names} or every
 
 
 @jax.jit

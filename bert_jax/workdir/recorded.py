@@ -84,7 +84,7 @@ class Facts(Record):
 
 @dataclass(frozen=True)
 class Summary(Record):
-  """The content of summary.json: how far a run has come, how it ended, and where its time went."""
+  """The content of summary.json: how far a run has come, and how it ended."""
 
   # running (or killed), finished, 'stopped early' (eval.patience), stopped (by a signal or
   # max_hours; the same command continues it), failed
@@ -98,8 +98,6 @@ class Summary(Record):
   # {'eval', 'whole', 'train': the last line of metrics.jsonl}; `whole` counts, else `eval`
   last: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
   error: str = ''
-  # Of the last process: setup (reading, compiling, restoring), step, data (waiting), eval, save.
-  seconds: Mapping[str, float] = field(default_factory=dict)
 
   @property
   def has_ended(self) -> bool:

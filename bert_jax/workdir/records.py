@@ -34,8 +34,6 @@ def read(folder: Path | str) -> Run:
     fields = config_lib.flatten(config)
   except InputError as error:
     faults.append(str(error))
-  if not files.exists(path / FACTS):
-    faults.append(f'{path / FACTS} is missing, so nothing is known of the code and the data')
   facts, summary = read_facts(path, faults), read_summary(path, faults)
   checkpoints, newest = _checkpoints(path / 'checkpoints', faults)
   said = {FACTS: facts.config, SUMMARY: summary.config, 'checkpoints': newest.get('config', '')}
@@ -172,8 +170,8 @@ def _examples(run: Run, faults: list[str]) -> dict[str, int]:
   """{metric: how many examples have it} of a run's last answers; {} without any."""
   if run.config is None or not run.evaluations:
     return {}
-  spec = contents.evaluated_on(run.config.data.train, run.config.data.eval)
-  path = contents.answers_folder(run.path, spec, run.evaluations[-1].step) / 'scores.json'
+  data, step = run.config.data, run.evaluations[-1].step
+  path = contents.answers_folder(run.path, data.train, data.eval, step) / 'scores.json'
   examples = collections.Counter()
   try:
     for scores in contents.read_sealed(path).get('by_length', ()):

@@ -85,11 +85,7 @@ def part_of(model: Trained, part: str) -> Trained:
   """Another model inside a Trained, such as ELECTRA's generator, by its part of the parameters."""
   other_models = TASKS[model.config.objective].other_models
   if part not in model.params or part not in other_models:
-    known = [name for name, family in TASKS.items() if part in family.other_models]
-    raise InputError(
-      f'this model was trained for {model.config.objective!r} and has no {part}; only runs of '
-      f'objective {known[-1]!r} have one.'
-    )
+    raise InputError(f'this model was trained for {model.config.objective!r} and has no {part}.')
   other = other_models[part](model)
   return other._replace(config=config_lib.check(other.config), vector=vectors.UNKNOWN)
 

@@ -222,7 +222,7 @@ def test_the_generator_of_a_run_goes_out_as_theirs(tmp_path, recorded, sharing):
 
 def test_a_model_without_a_generator_writes_none(tmp_path, recorded):
   folder = folder_of(tmp_path / 'theirs', recorded, 'electra')
-  with refused('has no generator; only runs of'):
+  with refused('has no generator'):
     convert.convert(str(folder), f'hf:{tmp_path}/hf', part='generator')
 
 

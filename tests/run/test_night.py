@@ -220,7 +220,7 @@ def test_metrics_are_counted_once_the_next_step_runs_and_spikes_by_the_losses_be
   assert settled == [([] if k == 3 else [k], counted[k - 1]) for k in range(1, 8)]
   assert run.events == {'loss_spikes': 1} and run.losses == [12, 13]
   assert (run.window['loss'].total, run.window['loss'].weight) == (49, 6)
-  meta = {'step': 6, 'seen': run.seen, 'tally': run.to_meta()}
+  meta = {'step': 6, 'tally': run.to_meta()}
   again = metrics_log.Tally.from_meta(json.loads(json.dumps(meta)), inputs)
   assert again.to_meta() == run.to_meta() and (again.step, again.seen) == (6, run.seen)
 

@@ -64,12 +64,12 @@ class Checkpoints:
     self.kept, self.best = kept, {'step': 0, 'goodness': -math.inf}
     self.newest = kept[max(kept)][1] if kept else {}
 
-  def save(self, state, metrics, seen, counts):
+  def save(self, state, metrics, counts):
     step = int(state.step)
     if step in self.kept:
       self.kept[step][1]['metrics'] = dict(metrics) or self.kept[step][1]['metrics']
       return
-    meta = {'step': step, 'metrics': dict(metrics), 'seen': seen, 'tally': counts}
+    meta = {'step': step, 'metrics': dict(metrics), 'tally': counts}
     self.kept[step] = state, json.loads(json.dumps(meta))
     self.newest = self.kept[step][1]
 
@@ -120,6 +120,7 @@ def trains(config, workdir, kept, signalled=lambda: False, step=train_step):
   mesh, checkpoints = jax.make_mesh((1,), ('data',)), Checkpoints(kept)
   inputs = SimpleNamespace(config=config, steps=STEPS, workdir=workdir, in_workdir=bool(kept))
   inputs.log_every, inputs.passes = config.log.every, lambda rows: Inputs.passes(inputs, rows)
+  inputs.is_due = lambda step, every: Inputs.is_due(inputs, step, every)
   inputs.timeline, inputs.batches = timeline_of(config, STEPS), Batches()
   inputs.eval_batches = Batches()
   inputs.objective = SimpleNamespace(derived_metrics=lambda sums: {}, loss_weights={})

@@ -179,7 +179,7 @@ def labelled(folder, arms, right, baseline=''):
   more = {'levels': {'classification_accuracy': (0.5, 'majority')}, 'spec': TABLE}
   sweep(folder, values, 'classification_accuracy', baseline, given, **more)
   for arm, seed in itertools.product(arms, range(3)):
-    out = answers_folder(folder / f'{arm},seed={seed}', 'b.tsv', 2)
+    out = answers_folder(folder / f'{arm},seed={seed}', '', 'b.tsv', 2)
     out.mkdir(parents=True)
     rows = enumerate(right[arm][seed])
     answers = [{'id': f'{n}', 'gold': 'x', 'prediction': 'yx'[int(good)]} for n, good in rows]
@@ -212,7 +212,7 @@ def test_scores_of_few_examples_have_intervals_and_tests_over_examples_too(tmp_p
   assert percent[scaled].to_list() == pytest.approx((100 * row[scaled]).to_list())
   assert percent.p == pytest.approx(row.p) and percent.p_examples_low == row.p_examples_low
   # Answers to other examples are compared with none.
-  path = answers_folder(folder / f'{arms[1]},seed=0', 'b.tsv', 2) / 'predictions.jsonl'
+  path = answers_folder(folder / f'{arms[1]},seed=0', '', 'b.tsv', 2) / 'predictions.jsonl'
   path.write_text(path.read_text().replace('"id": "0"', '"id": "z"'))
   row = compared(folder, metric='classification_accuracy').loc[arms[1]]
   assert (row.p_examples_low, row.p_examples_high) == pytest.approx((min(ps[1:]), max(ps[1:])))

@@ -126,9 +126,9 @@ def test_resume_from_of_another_model_is_refused(pretrained, corpus_file, tmp_pa
 
 def test_answers_are_called_by_their_data(tmp_path):
   def name(spec):
-    return contents.answers_folder(tmp_path, spec, 7).name
+    return contents.answers_folder(tmp_path, 'a.tsv', spec, 7).name
 
-  assert name('/home/me/new.csv') == 'home_me_new.csv-7' and name('') == 'embedded-7'
+  assert name('/home/me/new.csv') == 'home_me_new.csv-7' and name('') == 'held_out-7'
   assert name('en=a/b.tsv,de=a/*.tsv') == 'en=a_b.tsv_de=a_.tsv-7'
   assert len(name('x=y,' * 99)) < 80 and name('x=y,' * 99) != name('x=z,' + 'x=y,' * 98)
 

@@ -36,9 +36,8 @@ def run(pretrained, tmp_path):
 
 
 def scores(path):
-  config = contents.read_config(path)
-  spec = contents.evaluated_on(config.data.train, config.data.eval)
-  return contents.answers_folder(path, spec, 20) / 'scores.json'
+  data = contents.read_config(path).data
+  return contents.answers_folder(path, data.train, data.eval, 20) / 'scores.json'
 
 
 def test_a_whole_workdir_is_read_as_what_it_holds(run):
@@ -103,7 +102,7 @@ def test_a_damaged_or_exchanged_file_is_left_out_and_named(name, kind, run, othe
   else:
     path.write_text({'cut': text[: len(text) // 2], 'list': '[1]\n'}[kind])
   found = records.read(run)
-  if kind != 'missing' or name not in ('summary.json', 'scores.json'):
+  if kind != 'missing' or name in ('config.json', 'metrics.jsonl', META):
     words = Path(name).name, 'checkpoint 20', 'is of another run'
     assert any(word in fault for fault in found.faults for word in words), found.faults
   assert all(fault.count('\n') == 0 for fault in found.faults)

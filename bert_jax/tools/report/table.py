@@ -68,8 +68,8 @@ def _of_points(run: Run) -> Iterator[dict[str, Any]]:
   for point in run.training:
     steps.append(point.step)
     tokens.append(point.values.get('seen_tokens') or np.nan)
-  evaluated = contents.evaluated_on(run.fields.get('data.train', ''), run.fields['data.eval'])
   counted = run.counted()
+  train, evaluation = run.fields['data.train'], run.fields['data.eval']
   for point in run.points:
     of_point: dict[str, Any] = {
       'step': point.step,
@@ -79,7 +79,8 @@ def _of_points(run: Run) -> Iterator[dict[str, Any]]:
       'final': point is counted,
     }
     if point is counted:
-      of_point['answers'] = str(contents.answers_folder(run.path, evaluated, point.step))
+      folder = contents.answers_folder(run.path, train, evaluation, point.step)
+      of_point['answers'] = str(folder)
     levels = _levels(run, point)
     own = [f'{name}_{level.kind}' for name, level in own_levels(point.values).items()]
     for name, value in point.values.items():

@@ -16,7 +16,6 @@ from bert_jax import models
 from bert_jax.metrics import Mean, mean
 from bert_jax.models import encoder_decoder
 from bert_jax.models.decoding.beam_search import beam_search
-from bert_jax.models.decoding.sampling import Choice
 from bert_jax.models.tokens import Tokens
 from bert_jax.objectives import infilling, losses
 from bert_jax.objectives.base import Batch, Key, Params, Spec, Terms
@@ -167,7 +166,7 @@ class Translation(ExampleRows):
       cache,
       ending(logits_BV, longest_B == 0),
       jnp.ones(len(hidden_BSD), jnp.int32),
-      Choice(stop_ids=(self.end_id,)),
+      end_id=self.end_id,
       beams=self.beams,
       max_tokens=self.longest,
       length=self.longest,

@@ -71,7 +71,7 @@ def generator(found, beams):
     settings = dict(max_tokens=hf.TOKENS, length=length)
     if beams:
       settings |= dict(beams=beams, length_penalty=length_penalty)
-      return beam_search(step, cache, logits, places, choice, **settings)[0]
+      return beam_search(step, cache, logits, places, end_id=stop, **settings)[0]
     keys = jax.random.split(jax.random.key(0), len(LENGTHS))
     state = sampling.begin(cache, logits, places, keys, choice, **settings)
     return sampling.advance(step, state, choice, length=length, upto=hf.TOKENS).ids

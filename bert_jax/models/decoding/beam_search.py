@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax, nn
 
-from bert_jax.models.decoding.sampling import NONE, Choice, Step
+from bert_jax.models.decoding.sampling import NONE, Step
 
 LOWEST = -1e9  # the score of a sequence that must not be chosen
 
@@ -36,8 +36,8 @@ def beam_search(
   cache: Any,
   logits_BV: Array,
   place_B: Array,
-  choice: Choice,
   *,
+  end_id: int,
   beams: int,
   max_tokens: int,
   length: int,
@@ -47,8 +47,7 @@ def beam_search(
   """The best sequence that a search with K beams finds: (ids [B, N], scores [B]).
   The score of n tokens is the sum of their log probabilities / n^length_penalty. A search ends if
   its best running beam, ended now, would not be better than the worst of K ended sequences; with
-  early_stopping, if there are K. Of `choice`, temperature, top_k and top_p do not apply. Other
-  arguments: see sampling.begin."""
+  early_stopping, if there are K. end_id: ends a sequence. Other arguments: see sampling.begin."""
   B, K, N = len(logits_BV), beams, max_tokens
 
   def in_beams(x):
@@ -58,7 +57,7 @@ def beam_search(
   lowest_BK = jnp.full((B, K), LOWEST)
   expand = functools.partial(
     expanded,
-    choice=choice,
+    end_id=end_id,
     length=length,
     penalty=length_penalty,
     early_stopping=early_stopping,
@@ -88,7 +87,7 @@ def beam_search(
 def expanded(
   state: Beams,
   logits_XV: Array,
-  choice: Choice,
+  end_id: int,
   length: int,
   penalty: float,
   early_stopping: bool,
@@ -97,17 +96,15 @@ def expanded(
   B, K, N = state.ids.shape
   V = logits_XV.shape[-1]
   rows_B1 = jnp.arange(B)[:, None]
-  # The best continuations: among so many candidates at least K do not end.
-  more = max(2, 1 + len(choice.stop_ids)) * K
-  logs_XV = choice.allowed(nn.log_softmax(logits_XV))
-  totals_BKV = logs_XV.reshape(B, K, V) + state.scores[..., None]
-  totals_BM, best_BM = lax.top_k(totals_BKV.reshape(B, K * V), min(more, K * V))
+  # The best continuations: among 2 K candidates at least K do not end.
+  totals_BKV = nn.log_softmax(logits_XV).reshape(B, K, V) + state.scores[..., None]
+  totals_BM, best_BM = lax.top_k(totals_BKV.reshape(B, K * V), 2 * K)
   from_BM = best_BM // V
   next_BM = (best_BM % V).astype(jnp.int32)
   ids_BMN = state.ids[rows_B1, from_BM].at[:, :, state.count].set(next_BM)
   count = state.count + 1
   place_B = state.place + 1
-  ends_BM = choice.stops(next_BM) | (count == N) | (place_B >= length)[:, None]
+  ends_BM = (next_BM == end_id) | (count == N) | (place_B >= length)[:, None]
   # A sequence may end only among the best K candidates; the others replace those that end.
   just_BM = ends_BM & (jnp.arange(totals_BM.shape[1]) < K) & state.open[:, None]
   new_BM = jnp.where(just_BM, totals_BM / count**penalty, LOWEST)

@@ -42,10 +42,6 @@ class Choice:
     """Which of these tokens end their sequences."""
     return jnp.isin(ids, jnp.array(self.stop_ids or (NONE,), ids.dtype))
 
-  def allowed(self, logits_BV: Array) -> Array:
-    """The logits with never_ids at -inf."""
-    return logits_BV.at[:, jnp.array(self.never_ids, jnp.int32)].set(-jnp.inf)
-
   def kept(self, logits_BV: Array) -> Array:
     """The logits after temperature, top_k and top_p; tokens that cannot be drawn have -inf."""
     logits_BV = logits_BV / self.temperature
@@ -63,7 +59,7 @@ class Choice:
 
   def choose(self, logits_BV: Array, keys_B: Array, number: int | Array) -> Array:
     """The next ids [B]. A draw depends only on the key of its sequence and the token's number."""
-    logits_BV = self.allowed(logits_BV)
+    logits_BV = logits_BV.at[:, jnp.array(self.never_ids, jnp.int32)].set(-jnp.inf)
     if self.temperature == 0:
       return jnp.argmax(logits_BV, axis=-1).astype(jnp.int32)
     keys_B = jax.vmap(jax.random.fold_in, (0, None))(keys_B, number)

@@ -82,8 +82,7 @@ def corpus_file(tmp_path_factory):
 
 SMALL = """corpus.eval_share=0.2 model.vocab_size=200 model.num_hidden_layers=1 model.hidden_size=32
 model.intermediate_size=64 model.max_position_embeddings=64 batch_size=8 data.seq_length=32 steps=20
-masking.max_predictions_per_seq=5 eval.every=10 checkpoint.every=10 log.every=5
-log.tensorboard=false"""
+eval.every=10 checkpoint.every=10 log.every=5 log.tensorboard=false"""
 
 
 def fields(*texts):

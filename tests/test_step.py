@@ -205,8 +205,7 @@ SMALL = [*(f'model.{x}' for x in SIZES.split()), 'model.vocab_size=99', 'data.se
 
 def real_program(*overrides):
   """The Program of a small pre-training run on one device."""
-  more = 'optimizer.no_decay=bias', 'masking.max_predictions_per_seq=2'
-  config = toys.config_of(*SMALL, *more, *overrides)
+  config = toys.config_of(*SMALL, 'optimizer.no_decay=bias', *overrides)
   return toy_program(estimate.objective_of(config), config=config)
 
 

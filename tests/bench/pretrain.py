@@ -18,14 +18,13 @@ def pretrain(args):
   fields = {
     'batch_size': args.batch_size,
     'data.seq_length': args.seq_length,
-    'masking.max_predictions_per_seq': round(0.15 * args.seq_length),
     'model.dtype': dtype,
   }
   fields = [f'--config.{name}={value}' for name, value in fields.items()]
   config = config_lib.load(f'configs/pretrain.py:size={args.size}', [*fields, *args.rest])
   dtype = config.model.dtype
   objective = estimate.objective_of(config)
-  rows = _rows(config, config.masking.max_predictions_per_seq)
+  rows = _rows(config, objective.masking['max_predictions'])
   sides = {'bert_jax': _ours(config, objective, rows, args.steps)}
   if peers.installed('torch', 'transformers'):
     sides['transformers'] = _theirs(config, rows, args.steps)

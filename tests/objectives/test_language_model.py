@@ -223,8 +223,7 @@ def test_every_token_is_the_next_one_of_another_once(text, tokenizer):  # noqa: 
 
 
 SMALL = """
-  steps=12 model.dtype=float32 data.examples_per_row=4
-  masking.max_predictions_per_seq=0"""
+  steps=12 model.dtype=float32 data.examples_per_row=4"""
 
 
 def small(corpus_file, objective, *overrides):

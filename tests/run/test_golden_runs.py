@@ -54,8 +54,9 @@ data.seq_length=32 optimizer.learning_rate=4e-3 optimizer.warmup=3 optimizer.wei
 optimizer.eps=1e-4 optimizer.accumulation=2 eval.every=0 checkpoint.every=0 checkpoint.best_metric=
 log.every=1 log.tensorboard=False""")
 # Each compiler rounds bfloat16 its way, and a run moves by 1e-3.
-PRETRAIN = settings("""model.dtype=float32 corpus.eval_share=0.3 corpus.dupe_factor=2 eval.batches=0
-masking.max_predictions_per_seq=5""")
+PRETRAIN = settings(
+  """model.dtype=float32 corpus.eval_share=0.3 corpus.dupe_factor=2 eval.batches=0"""
+)
 FINETUNE = {'data.examples_per_row': '4'}
 
 # {name: its config, and what differs from COMMON and the two above}. {texts} are what write_texts

@@ -1,13 +1,10 @@
 """Pronouns: GAP and Winograd files read as published, scored as the official scorer does."""
 
-import jax
 import numpy as np
 import published as p
 import pytest
-from references import drawn
 
 from bert_jax.errors import InputError
-from bert_jax.objectives.encode import encode
 from bert_jax.tasks.coreference import reading, task
 from bert_jax.tasks.coreference.gap_scores import gap_scores
 from bert_jax.tasks.faulty_records import Problems
@@ -164,28 +161,3 @@ def test_gap_scores_by_hand():
   assert got['gap_f1'] == pytest.approx(100 * 2 * 0.6 * 0.6 / 1.2) and got['gap_bias'] == 1.0
   got = gap_scores(answers[3:])
   assert got['gap_f1_feminine'] == 0.0 and np.isnan(got['gap_bias'])
-
-
-# -- the objective and a run ----------------------------------------------------------------------
-
-
-def test_the_head_by_hand(tmp_path, letters):
-  """Scores are relu([p; c; p * c] W) w + b, none of them is 0."""
-  path = p.gap(tmp_path / 'a.tsv', p.ANN)
-  objective = task.objective(p.config_of('coreference', 'gap', path), letters)
-  params, source = drawn(objective.init), rows(letters, path)
-  batch = {name: source[0][name][None] for name in objective.spec(1)}
-
-  @jax.jit
-  def run(params):
-    hidden = encode(objective.model, params['encoder'], batch)
-    return hidden[0], objective.logits(params, batch)[0, 0]
-
-  hidden, got = map(np.asarray, run(params))
-  pronoun, a, b = (hidden[ends].ravel() for ends in batch['spans'][0, 0])
-  first, last = params['scorer']['hidden'], params['scorer']['score']
-  want = []
-  for x in (a, b):
-    inner = np.concatenate([pronoun, x, pronoun * x]) @ first['kernel'] + first['bias']
-    want.append((np.maximum(inner, 0) @ last['kernel'] + last['bias'])[0])
-  np.testing.assert_allclose(got, [*want, 0], rtol=1e-4, atol=1e-5)

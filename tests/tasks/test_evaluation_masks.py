@@ -2,7 +2,6 @@
 
 import functools
 import json
-import math
 
 import jax
 import numpy as np
@@ -11,9 +10,9 @@ from conftest import small_pretrain
 from small_tables import fields
 
 from bert_jax import sharding, step, tokenizers
-from bert_jax.errors import InputError
 from bert_jax.rows.batches import batches_of
 from bert_jax.tasks import TASKS
+from bert_jax.tasks.pretraining import task
 from bert_jax.timeline import EVALUATION
 
 TASK = TASKS['mlm_nsp']
@@ -45,32 +44,17 @@ def same(one, other):
 def test_they_are_the_same_whatever_the_run_masks_and_draws(judged):
   first = judged()
   assert same(first, judged('seed=7'))
-  more = 'masking.masked_lm_prob=0.4', 'masking.max_predictions_per_seq=0'
+  more = ('masking.masked_lm_prob=0.4',)
   other = 'seed=7', 'masking.policy=span', 'masking.random_share=0.2'
   assert same(first, judged(*more, *other))
   assert not same(first, judged('eval.seed=1'))
   assert not same(first, judged('eval_masking.masked_lm_prob=0.3'))
 
 
-def test_as_many_are_masked_as_the_rate_takes(corpus_file):
-  resolve = lambda *x: TASK.resolve(small_pretrain(corpus_file, *fields(*x)))
-  whole = 'masking.max_predictions_per_seq=0', 'model.max_position_embeddings=512'
-  most = lambda *x: resolve(*whole, *x).masking.max_predictions_per_seq
-  assert most() == 5  # of 32 tokens
-  assert [most(f'data.seq_length={n}') for n in (128, 512, 20)] == [20, 77, 3]
-  assert most('masking.masked_lm_prob=0.4') == 13
-
-
-@pytest.mark.parametrize('tokens, rate, takes', [(512, 0.15, 77), (128, 0.4, 52)])
-def test_a_cap_below_the_rate_is_refused_where_a_run_begins(corpus_file, tokens, rate, takes):
-  def begins(cap):
-    masking = f'masking.masked_lm_prob={rate} masking.max_predictions_per_seq={cap}'
-    rows = f'data.seq_length={tokens} model.max_position_embeddings=512'
-    return small_pretrain(corpus_file, *fields(masking, rows))
-
-  assert begins(0) and begins(math.floor(tokens * rate))
-  with pytest.raises(InputError, match=str(takes)):
-    begins(math.floor(tokens * rate) - 1)
+@pytest.mark.parametrize('tokens, rate, takes', [(32, 0.15, 5), (128, 0.15, 20), (512, 0.15, 77)])
+def test_as_many_are_masked_as_the_rate_takes_rounded_up(tokens, rate, takes):
+  assert task.most_predictions(rate, tokens) == takes
+  assert task.most_predictions(2 * rate, tokens) in (2 * takes, 2 * takes - 1)
 
 
 def test_the_share_really_masked_is_a_metric(pretrained):

@@ -55,7 +55,6 @@ def test_the_baselines_of_all_batches_are_the_baselines_of_the_split(corpora, tm
   if objective == 'language_model':
     spec, more = 'configs/causal_lm.py:runlocal', fields(MIXED)
   given = [*small_overrides(corpora / 'both'), *more]
-  given = [x for x in given if objective == 'mlm_nsp' or 'max_predictions' not in x]
   batches = read_inputs(config_lib.load(spec, given), tmp_path / 'W').eval_batches
   sums, term = {}, 'mlm' if objective == 'mlm_nsp' else 'lm'
   for k in range(len(batches)):
@@ -92,7 +91,7 @@ def test_corpora_side_by_side_and_text_by_language_are_mixtures_too(corpora):
 
 
 def test_the_second_phase_continues(corpora, tmp_path):
-  longer = 'data.seq_length=64 masking.max_predictions_per_seq=10 steps=14 eval.every=0'
+  longer = 'data.seq_length=64 steps=14 eval.every=0'
   begun(small_pretrain(corpora / 'both', *fields(MIXED)), tmp_path / 'one', 12)
   own = fields(MIXED, longer, f'resume_from={tmp_path}/one')
   config = small_pretrain(corpora / 'both', *own)

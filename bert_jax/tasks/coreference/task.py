@@ -119,8 +119,8 @@ def start_of_context(length: int, spans: np.ndarray, room: int) -> int:
 def _pieces(example, offsets):
   """The first and last token that share a character with each span, [S, 2]."""
   out = []
-  for span in example.spans:
-    first, last = tokens_between(offsets, *span)
+  for start, end in example.spans:
+    first, last = tokens_between(offsets, start, end)
     first = min(first, len(offsets) - 1)  # a name without a token takes the next one
     out.append((first, max(first, last)))
   return np.array(out)

@@ -49,9 +49,6 @@ MASKING = {
     allowed=tuple(POLICIES), by_step=True),
   'masking.masked_lm_prob': Field(0.15, 'share of tokens to predict (elsewhere: masking_rate, '
     'mask_rate, mask_ratio, mlm_probability)', allowed='(0, 1)'),
-  'masking.max_predictions_per_seq': Field(0,
-    'most predictions in a row (static); 0: masked_lm_prob * data.seq_length, rounded up',
-    allowed='[0, inf)'),
   'masking.mask_share': Field(0.8, 'of these, replaced by [MASK]', allowed='[0, 1]'),
   'masking.random_share': Field(0.1, 'of these, replaced by a random piece; the rest stay',
     allowed='[0, 1]'),
@@ -79,14 +76,6 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
       config[block].mask_share + config[block].random_share <= 1,
       f'{block}.mask_share and {block}.random_share add up to more than 1.',
     )
-  rate, most = config.masking.masked_lm_prob, config.masking.max_predictions_per_seq
-  takes = task.most_predictions(rate, row)
-  # Published caps round the rate up or down: 20 of 128 tokens, 76 and 77 of 512.
-  yield (
-    most in (0, takes) or most >= int(rate * row),
-    f'masking.max_predictions_per_seq is {most}, and masked_lm_prob={rate:g} of {row} tokens takes '
-    f'{takes}; set it to {takes} or more, or to 0 for as many as it takes.',
-  )
   yield (
     pairs == 0 or rows in PAIRS,
     f'loss.nsp_weight is {pairs} but corpus.rows={rows} makes no sentence pairs; '
@@ -145,7 +134,6 @@ def length_rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
 
 
 def from_released(config: ConfigDict, released: Released) -> None:
-  config.masking.max_predictions_per_seq = max(1, round(0.15 * released.limit))
   config.corpus.rows = released.pairs
   if not {'pooler', 'nsp'} & set(released.parts):
     config.loss.nsp_weight, config.corpus.rows = 0.0, 'full'

@@ -71,16 +71,15 @@ class Generate(Ask):
   def replies(self, records: Sequence[str]) -> list[tuple[dict | None, str]]:
     tokenizer, limit = self.model.tokenizer, self.model.limit
     read = tokenizer.ids_batch(records)
-    room, masks = limit, ''
-    if not self.is_causal:
-      room, masks = limit - self.max_tokens - len(self._tail), f' with its {self.max_tokens} masks'
+    # A masked model reads the masks that it fills with the prompt.
+    room = limit if self.is_causal else limit - self.max_tokens - len(self._tail)
     replies, groups, repeated = {}, {}, Counter()
     for i, ids in enumerate(read):
       prompt = np.array([*tokenizer.begin_ids, *ids], np.int32)
       if not len(prompt):
         replies[i] = None, 'the prompt has no token'
       elif len(prompt) > room:
-        long = f'the prompt is {len(prompt)} tokens long, and this model reads {limit}{masks}'
+        long = f'the prompt is {len(prompt)} tokens long, and this model has room for {room}'
         replies[i] = None, f'{long}; cut it'
       else:
         number = zlib.crc32(prompt.tobytes())

@@ -104,8 +104,7 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
 def without_effect(config: ConfigDict) -> tuple[str, ...]:
   """As in other pre-training, and the fields of masks where nothing is masked."""
   idle = [] if {'masked', 'hybrid'} & {*stages(config)} else [*MASKING, *EVAL_MASKING]
-  filled_in = 'masking.max_predictions_per_seq'
-  return (*PRETRAINING.without_effect(config), *(name for name in idle if name != filled_in))
+  return (*PRETRAINING.without_effect(config), *idle)
 
 
 def memory_rules(config: ConfigDict, kinds: Sequence[str]) -> Iterator[tuple[bool, str]]:

@@ -55,12 +55,8 @@ def most_predictions(rate: float, tokens: int) -> int:
 
 
 def resolve(config: ConfigDict) -> ConfigDict:
-  """Fills in languages and vocabulary of a prepared corpus, and how much is predicted in a row."""
+  """Fills in languages, and the vocabulary of a prepared corpus."""
   config = config.copy_and_resolve_references()
-  if not config.masking.max_predictions_per_seq:
-    config.masking.max_predictions_per_seq = most_predictions(
-      config.masking.masked_lm_prob, config.data.seq_length
-    )
   metas = loading.metas(config.data.train, config.corpus.languages)
   vocabularies = [meta['vocabulary'] for _, meta in metas if meta]
   if 0 < len(vocabularies) < len(metas):
@@ -175,8 +171,7 @@ def objective(
     'special_ids': tokenizer.special_ids,
     # Rows need a [CLS]; vectors, which T5's encoder makes, need neither.
     'mask_id': tokenizer.mask_id if masks and tokenizer.ends[0] else None,
-    'max_predictions': masking.max_predictions_per_seq
-    or most_predictions(masking.masked_lm_prob, length),
+    'max_predictions': most_predictions(masking.masked_lm_prob, length),
   }
   in_evaluations = {
     **{name: config.eval_masking[name] for name in SHARES},

@@ -32,12 +32,6 @@ FIELDS = affecting({'rows'}, {
 
 def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
   yield from labelled.rules(config)
-  limit, most = labelled.limit(config), config.qa.max_query_length
-  yield (
-    not config.data.train or limit > most + task.SPECIAL,
-    f'a window of {limit} tokens has no room for a context beside a question of '
-    f'qa.max_query_length {most}; raise task.max_length or data.seq_length.',
-  )
   yield (
     not config.qa.unanswerable or config.qa.answer_units == 'words',
     'qa.answer_units=characters scores as CMRC 2018, where every question has an answer; set '

@@ -12,6 +12,7 @@ threshold that is best on the evaluated data.
 
 import itertools
 import json
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -35,6 +36,7 @@ from bert_jax.tokenizers import Tokenizer
 SPECIAL = 3  # [CLS] question [SEP] context [SEP]
 NO_SPAN = -1e6  # the sum of logits that stands for the best span of an empty context
 N_BEST = 20  # spans kept of each question
+LEAST = 1e-12  # added to the probability of the gold answers, which may not be among these spans
 _CHUNK = 1000  # contexts that are tokenized at once
 
 
@@ -76,7 +78,10 @@ class Windows(Scored):
       ids, _ = tokenizer.pair(ids, context)
       room, begin = limit - SPECIAL - len(ids), len(ids) + 2
       if room < 1:
-        raise InputError(f'a window of {limit} tokens has no room beside a question of {len(ids)}.')
+        raise InputError(
+          f'a window of {limit} tokens has no room for a context beside a question of {len(ids)}; '
+          'raise task.max_length or data.seq_length, or lower qa.max_query_length.'
+        )
       starts = windows.starts(len(context), room, self.qa.doc_stride)
       self.plans.append((starts, bounds_of(starts, len(context), room), begin))
       spans = self._gold_tokens(question, problems)
@@ -185,9 +190,9 @@ class Windows(Scored):
     answer['span'] = [predicted['start'], predicted['end']]
     if question.gold is not None and (question.gold or self.qa.unanswerable):
       answer['gold'] = list(question.gold)
-      nats = self._nats(i, start_logits, end_logits)
-      if nats:
-        answer['loss'] = float(min(nats) if question.gold else max(nats))
+      right = question.gold or ('',)
+      share = sum(entry['probability'] for entry in nbest if entry['text'] in right)
+      answer['loss'] = -math.log(share + LEAST)
     return answer | {'nbest': nbest}
 
   def _nbest(self, question: Question, spans: Spans) -> list[dict[str, Any]]:
@@ -200,19 +205,6 @@ class Windows(Scored):
       if text and text not in entries:
         entries[text] = _entry(text, begin, end, start_logit, end_logit)
     return list(entries.values())[:N_BEST]
-
-  def _nats(self, i, start_logits, end_logits):
-    """The -log p of each gold span in each window that has it, or of [CLS] in each window."""
-    starts, _, begin = self.plans[i]
-    nats = []
-    for at, start, end in zip(starts, start_logits, end_logits, strict=True):
-      places = [(first - at + begin, last - at + begin) for first, last in self.spans[i]]
-      places = [(a, b) for a, b in places if a >= begin and b < len(end) - 1]
-      if not self.questions[i].gold:
-        places = [(0, 0)]
-      total = np.logaddexp.reduce(start) + np.logaddexp.reduce(end)
-      nats += [total - start[a] - end[b] for a, b in places]
-    return nats
 
   def scores(self, answers: list[dict]) -> dict[str, float]:
     predictions = [answer['prediction'] for answer in answers]

@@ -52,7 +52,8 @@ def are_chunks(labels: Sequence[str]) -> bool:
 
 def tag_scores(gold: Tags, predicted: Tags, chunks: bool) -> dict[str, float]:
   """Scores predicted tags, {metric: score from 0 to 1}. chunks: whether the tags mark chunks."""
-  right, given = (list(itertools.chain(*side)) for side in (gold, predicted))
+  right = list(itertools.chain.from_iterable(gold))
+  given = list(itertools.chain.from_iterable(predicted))
   out = {'token_accuracy': float(np.mean(np.array(right) == np.array(given)))}
   if not chunks:
     from sklearn import metrics as sklearn_metrics

@@ -61,6 +61,10 @@ def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
   yield from translation.decoder_rules(config)
 
 
+def remarks(config: ConfigDict, tokenizer: Tokenizer, sources: dict[str, Any]) -> list[str]:
+  return PRETRAINING.remarks(as_pretraining(config), tokenizer, sources)
+
+
 def judged_under(config: ConfigDict) -> dict[str, Any]:
   return {
     'eval.seed': config.eval.seed,
@@ -75,7 +79,7 @@ DENOISING = words_alone(
   sources=sources,
   rules=rules,
   judged_under=judged_under,
-  remarks=lambda config, *of: PRETRAINING.remarks(as_pretraining(config), *of),
+  remarks=remarks,
   fields=CORPUS | FIELDS,
   defaults=DEFAULTS,
   main_metric=lambda config: 'denoising',

@@ -110,7 +110,7 @@ def test_what_cannot_be_learnt_is_left_out_of_training_and_still_predicted(tmp_p
   source = windows(file, letters)
   answers = source.answers(random_outputs(source))
   assert [answer['id'] for answer in answers] == ['a', 'x', 'e']
-  assert 'loss' not in answers[1] and 'gold' not in answers[2]
+  assert answers[1]['loss'] > 27 and 'gold' not in answers[2]
   scored = [answers[0]['prediction'], answers[1]['prediction']], [['Rome'], ['Paris']]
   assert source.score(answers) == squad_scores.squad(*scored)
   unknown = {'id': 'u', 'question': 'he?'}  # nobody says that it has no answer

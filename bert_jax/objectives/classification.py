@@ -10,7 +10,7 @@ import optax
 
 from bert_jax import models
 from bert_jax.metrics import Mean, mean
-from bert_jax.models import layers, pooling
+from bert_jax.models import pooling
 from bert_jax.objectives import encode as shared
 from bert_jax.objectives.base import Batch, Key, Params, Spec
 from bert_jax.objectives.examples import LabelledExamples
@@ -29,19 +29,14 @@ class Classification(LabelledExamples):
   their mean through the pooler (ModernBERT), or 'late_mean': the mean of each through it
   (EuroBERT).
   prior: of numbers their mean and scale: the head predicts standardized numbers, and so they are in
-  the loss; in answers and in the metric they have their units.
-
-  hierarchical: the examples of a row with the same number in `groups` are windows of one text, and
-  the classifier reads the sum of their vectors, weighted by a softmax of their products with a
-  learned vector that begins at zeros (after Sun et al. 2019, https://arxiv.org/abs/1905.05583)."""
+  the loss; in answers and in the metric they have their units."""
 
   labels: tuple[str, ...]  # pyrefly: ignore[bad-override] (it is never set)
   multi_label: bool = False
   class_weights: tuple[float, ...] = ()
   pooling: str = 'cls'
-  hierarchical: bool = False
 
-  answer_fields = ('multi_label', 'hierarchical')
+  answer_fields = ('multi_label',)
 
   @property
   def term(self) -> str:
@@ -102,8 +97,6 @@ class Classification(LabelledExamples):
   def spec(self, batch_size: int) -> Spec:
     out = super().spec(batch_size)
     slots = out['example_ids']
-    if self.hierarchical:
-      out['groups'] = slots
     if self.multi_label:
       out['labels'] = jax.ShapeDtypeStruct((*slots.shape, len(self.labels)), jnp.float32)
     elif self.regression:
@@ -116,23 +109,9 @@ class Classification(LabelledExamples):
   def has_pooler(self) -> bool:
     return self.pooling != 'mean'
 
-  def init(self, rng: jax.Array) -> Params:
-    params = super().init(rng)
-    if self.hierarchical:
-      params['windows'] = {'query': jnp.zeros(self.model.hidden_size)}
-    return params
-
   def inputs(self, params: Params, batch: Batch, hidden_BTD: jax.Array) -> jax.Array:
     if self.pooling == 'cls':
-      x_BND = super().inputs(params, batch, hidden_BTD)
-    else:
-      x_BND = self._means(params, batch, hidden_BTD)
-    if not self.hierarchical:
-      return x_BND
-    return over_groups(params['windows']['query'], x_BND, batch['groups'])
-
-  def _means(self, params, batch, hidden_BTD):
-    """The means [B, N, D] of the hidden states of each example, by the kind of pooling."""
+      return super().inputs(params, batch, hidden_BTD)
     is_in_BNT = pooling.tokens_of_examples(batch['segment_ids'], batch['cls_positions'])
 
     def pooled(x):
@@ -182,14 +161,3 @@ class Classification(LabelledExamples):
     difference_BN1 = logits - jax.lax.stop_gradient(theirs)
     squares_BN = jnp.square(difference_BN1 / scale)[..., 0]
     return mean(squares_BN, batch['weights'])
-
-
-def over_groups(query_D: jax.Array, x_BND: jax.Array, groups_BN: jax.Array) -> jax.Array:
-  """The sum of the vectors of each example's group, [B, N, D], weighted by a softmax of their
-  products with the query."""
-  x32_BND = x_BND.astype(jnp.float32)
-  scores_BN = jnp.einsum('bnd,d->bn', x32_BND, query_D, precision=layers.EXACT)
-  same_BNN = groups_BN[:, :, None] == groups_BN[:, None, :]
-  scores_BNN = jnp.where(same_BNN, scores_BN[:, None, :], -jnp.inf)
-  shares_BNN = jax.nn.softmax(scores_BNN, axis=-1)
-  return jnp.einsum('bnm,bmd->bnd', shares_BNN.astype(x_BND.dtype), x_BND)

@@ -49,13 +49,12 @@ def owners(
 def cut(parts: Sequence[np.ndarray], room: int, keep: str = 'head') -> list[tuple]:
   """Cuts a text (one array) or a pair (two arrays) that is too long to `room` tokens.
 
-  keep: 'head', 'tail' or 'head_tail' (a quarter of the room is for the head), or 'windows' or
-  'hierarchical', which cut no token but make several windows. Returns the token arrays of each
-  window."""
+  keep: 'head', 'tail' or 'head_tail' (a quarter of the room is for the head), or 'windows', which
+  cuts no token but makes several windows. Returns the token arrays of each window."""
   if len(parts) == 2:
     return [truncate(parts, room)]
   (ids,) = parts
-  if keep in ('windows', 'hierarchical'):
+  if keep == 'windows':
     begins = starts(len(ids), room, stride_of(room))
     return [(ids[start : start + room],) for start in begins]
   tokens_of_head = {'head': room, 'tail': 0, 'head_tail': room // 4}

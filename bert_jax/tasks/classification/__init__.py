@@ -42,9 +42,8 @@ FIELDS = affecting({'rows'}, {
   'table.ends': Field(True,
     '[CLS] stands before and [SEP] behind each text; false: nothing (GPT-2)'),
   'table.long_texts': Field('head',
-    'what is kept of a text that is too long; windows: all of it, logits averaged; hierarchical: '
-    'the windows that a row holds, whose vectors are classified together',
-    allowed=('head', 'tail', 'head_tail', 'windows', 'hierarchical')),
+    'what is kept of a text that is too long; windows: all of it, logits averaged',
+    allowed=('head', 'tail', 'head_tail', 'windows')),
 }) | {
   'table.class_weights': Field((), "((label, weight in the loss), ...); ('balanced',): 1/share"),
   'table.pooling': Field('cls',
@@ -79,25 +78,6 @@ def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
     not table.pair_column or table.long_texts == 'head',
     f'table.long_texts={table.long_texts} is for single texts; of a pair the longer text loses its '
     'end.',
-  )
-  if table.long_texts == 'hierarchical':
-    yield from hierarchical_rules(config)
-
-
-def hierarchical_rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
-  """Rules for texts all of whose windows are in one row."""
-  row, window = config.data.seq_length, config.task.max_length
-  most = row // max(1, window)
-  yield (
-    window and most >= 2,
-    f'table.long_texts=hierarchical puts all windows of a text into one row, and data.seq_length '
-    f'{row} holds less than two of task.max_length {window}; set task.max_length=128, say, and '
-    'data.seq_length to a multiple of it.',
-  )
-  yield (
-    config.data.examples_per_row >= most,
-    f'table.long_texts=hierarchical puts all windows of a text into one row, and data.seq_length '
-    f'{row} holds {most}; set data.examples_per_row={most} or more.',
   )
 
 
@@ -164,7 +144,7 @@ def card(config: ConfigDict) -> Card:
     trained_for=f'`{config.objective}`' + (f' (f1 is of {positive!r})' if positive else ''),
     all_labels=table.multi_label,
     number=table.label_column.split('|')[0] if table.regression else '',
-    longer_texts='windows' if table.long_texts == 'hierarchical' else table.long_texts,
+    longer_texts=table.long_texts,
   )
 
 
@@ -179,12 +159,6 @@ class Classify(OfHead):
     super().__init__(model)
     if 'table' in model.config and model.config.table.pair_column:
       self.fields = ('text', 'pair')
-
-  def config(self, row: int = 0) -> ConfigDict:
-    config = super().config(row)
-    if config.table.long_texts == 'hierarchical':  # a row holds all windows of a text
-      config.data.seq_length = max(row, self.model.config.data.seq_length)
-    return config
 
   def record(self, fields: dict[str, Any]) -> Example:
     if 'pair' in fields and 'pair' not in self.fields:

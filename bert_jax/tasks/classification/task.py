@@ -7,9 +7,9 @@ and Spearman's.
 
 A text that is too long keeps its head, its tail, or both: a quarter of the tokens from its head and
 the others from its tail (Sun et al. 2019, https://arxiv.org/abs/1905.05583, keep 128 and 382 of
-510). Or it becomes windows, which share its weight in the loss and whose logits are averaged;
-hierarchical: the vectors of the windows in a row are classified together. A pair that is too long
-loses tokens from the end of its longer text, as in run_classifier.py. What is cut is counted.
+510). Or it becomes windows, which share its weight in the loss and whose logits are averaged. A
+pair that is too long loses tokens from the end of its longer text, as in run_classifier.py. What is cut is
+counted.
 """
 
 import itertools
@@ -33,8 +33,6 @@ from bert_jax.tasks.classification.reading import Example, read
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.labelled import Scored, choice_of_label, correlations
 from bert_jax.tokenizers import Tokenizer
-
-WHOLE = 'windows', 'hierarchical'  # values of table.long_texts that cut no text
 
 
 def resolve(config: ConfigDict) -> ConfigDict:
@@ -83,7 +81,6 @@ def objective(config: ConfigDict, tokenizer: Tokenizer, kind: type = Classificat
     multi_label=table.multi_label,
     pooling=table.pooling,
     prior=labelled.prior_of(table, labels),
-    hierarchical=table.long_texts == 'hierarchical',
     class_weights=label_sets.class_weights(table),
   )
 
@@ -140,7 +137,7 @@ class Texts(Scored):
     window_of = np.arange(len(self.text_of)) - np.repeat(np.cumsum(counts) - counts, counts)
     left = self.tokens[self.text_of] - window_of * windows.stride_of(room)
     lengths = np.minimum(left, room) + more + (1 + len(sides) if table.ends else 0)
-    if table.long_texts in WHOLE and not is_pair:
+    if table.long_texts == 'windows' and not is_pair:
       self.read = list(sides[0])
     weights = (encoded.known / counts).astype(np.float32)
     super().__init__(
@@ -148,7 +145,6 @@ class Texts(Scored):
       CutTexts(tokenizer, sides, room, table.long_texts, self.text_of, window_of),
       per_example={'labels': labels[self.text_of], 'weights': weights[self.text_of]},
       ends=table.ends,
-      items=self.text_of if table.long_texts == 'hierarchical' else None,
       lengths=lengths,
       **labelled.shape(config),
     )
@@ -160,23 +156,17 @@ class Texts(Scored):
 
   def _window_counts(self, config, room, is_pair, problems):
     """[E] into how many windows each text is cut; counts those that do not fit whole."""
-    limit, keep = labelled.limit(config), config.table.long_texts
-    in_windows = keep in WHOLE and not is_pair
+    in_windows = config.table.long_texts == 'windows' and not is_pair
     counts = np.ones(self.size, int)
     over = self.tokens - room
     long = int((over > 0).sum())
     self.cut = 0 if in_windows else long
     if long:
       how = 'in windows' if in_windows else 'cut'
+      limit = labelled.limit(config)
       problems.counts[f'examples {how} (longer than {limit} tokens)'] += long
     if in_windows:
       counts += np.maximum(0, -(-over // windows.stride_of(room)))
-    if keep == 'hierarchical':
-      most = config.data.seq_length // limit
-      lost = int((counts > most).sum())
-      if lost:
-        problems.counts[f'examples that lost their end (longer than {most} windows)'] += lost
-      counts = np.minimum(counts, most)
     return counts
 
   def answers(self, outputs: Mapping[str, np.ndarray]) -> list[dict]:

@@ -9,7 +9,7 @@
 was trained for. A plain line is a text, or the fields of a record between tabs (a pair: text, tab,
 second text; a question, tab, its context; context, question, choices). A line that begins with { is
 a JSON object of the task's fields (bert_jax/predict/README.md has them); its "id" is repeated in
-the answer, and fields that the task does not have are left out and counted. Of a table (.csv, .tsv,
+the answer, and fields that the task does not have are left out. Of a table (.csv, .tsv,
 .parquet, ..) each row is asked, by the columns called as in training or as the fields, or by those
 of --columns text,pair.
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 # Columns that name a row: as GLUE numbers its test sets, and GAP in capitals.
 ID_COLUMNS = 'index|idx|id|ID'
-UNREAD = 'records with fields that are not read and not in the answers'
 NOTHING = 'nothing of it can be answered: it has no token'
 
 
@@ -115,11 +114,7 @@ class Ask(abc.ABC):
       raise InputError(f'a {type(value).__name__} is no text, tuple of texts or dict')
     if not isinstance(value, dict):
       value = self.from_parts((value,) if isinstance(value, str) else tuple(value))
-    record = self.record(value)
-    known = {*self.fields, *self.others, *ID_COLUMNS.split('|'), self.spelt('id')}
-    if not known.issuperset(value):
-      self.model.counts[UNREAD] += 1
-    return record
+    return self.record(value)
 
   def element(self, value: Any) -> Any:
     """Makes a record from an element of the list given to a method of predict.Model: as `parsed`;

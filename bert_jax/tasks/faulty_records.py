@@ -46,11 +46,11 @@ def reads(kind: str, name: str = '') -> Callable[[Callable], Callable]:
 
   def decorated(read: Callable) -> Callable:
     @functools.wraps(read)
-    def wrapped(config: ConfigDict, split: str, problems: 'Problems', **options: Any) -> Iterator:
+    def wrapped(config: ConfigDict, split: str, problems: 'Problems') -> Iterator:
       if name and not config.data[split]:
         raise InputError(f'data.{split} is empty; name {name}.')
       with about(f'data.{split}'):
-        for example in read(config, split, problems, **options):
+        for example in read(config, split, problems):
           problems.counts[kind] += 1
           yield example
         if not problems.counts[kind]:
@@ -159,20 +159,15 @@ class Problems:
   def rows(
     self, spec: str, of: str = '', columns: tuple[str, ...] = ()
   ) -> Iterator[tuple[str, tables.Row]]:
-    """Yields (where, row) of a split, see tables.records. of: the split, if not self.split."""
-    try:
-      yield from tables.records(
-        spec,
-        split='train' if (of or self.split) == 'train' else 'validation',
-        columns=columns,
-        counts=self.counts,
-        wrong=self.wrong,
-        encoding=self.encoding,
-      )
-    except InputError:
-      if self.cause and not self.counts['records']:
-        self.nothing(spec, 'records')
-      raise
+    """(where, row) of each row of a split, see tables.records. of: the split, if not self.split."""
+    return tables.records(
+      spec,
+      split='train' if (of or self.split) == 'train' else 'validation',
+      columns=columns,
+      counts=self.counts,
+      wrong=self.wrong,
+      encoding=self.encoding,
+    )
 
   def columns(
     self, row: tables.Row, names: Iterable[str], where: str, advice: str = ''

@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 from scipy.special import entr, log_softmax
 
 from bert_jax import models
-from bert_jax.errors import InputError, log, quoted
+from bert_jax.errors import log, quoted
 from bert_jax.field import Field, affecting
 from bert_jax.metrics import Level, LossLevel
 from bert_jax.rows.examples import Examples
@@ -20,7 +20,6 @@ from bert_jax.tasks.remarks import about_examples
 from bert_jax.tokenizers import Tokenizer
 
 NAMED = 10  # labels that are named
-FEWEST_TEXTS = 20  # of a length for which a score is given
 # BERT's recipe for fine-tuning (Devlin et al. 2018, appendix A.3), with bias correction. Without
 # it, as in BERT's release, the first steps are several times as long, and training on small data
 # sets collapses (Mosbach et al. 2021, Zhang et al. 2021), as it does in few steps.
@@ -42,13 +41,13 @@ DEFAULTS = {
 }
 
 
-def task_fields(*formats: str) -> dict[str, Field]:
+def task_fields(formats: Sequence[str]) -> dict[str, Field]:
   """The fields of the block `task` for a family that reads these formats (the first: default)."""
   layout = 'how the files are laid out, see the module that reads them'
   most = 'tokens of an example (or choice), [CLS] and [SEP] included; 0, not of choices: seq_length'
   few = 'train on this many examples only; 0: all'
   fields = {
-    'task.format': Field(formats[0], layout, allowed=formats),
+    'task.format': Field(formats[0], layout, allowed=tuple(formats)),
     'task.max_length': Field(0, most, allowed='[0, inf)'),
     'task.train_examples': Field(0, few, allowed='[0, inf)'),
   }
@@ -64,12 +63,9 @@ def prior_field(of: str) -> Field:
   return Field(FROM_DATA, f'{of}, at which a new head begins; {how}', affects={'weights', 'start'})
 
 
-def prior_of(block: ConfigDict, labels: Sequence[str]) -> tuple[float, ...]:
-  """The values of the field `prior`; (): it is empty, or not filled in. labels: (): of numbers."""
-  prior = () if block.prior == FROM_DATA else tuple(map(float, block.prior))
-  if prior and len(prior) != (len(labels) or 2):
-    raise InputError(f'prior is {prior}; give a share of each label, or leave it to the data.')
-  return prior
+def prior_of(block: ConfigDict) -> tuple[float, ...]:
+  """The values of the field `prior`; (): it is empty, or not filled in."""
+  return () if block.prior == FROM_DATA else tuple(map(float, block.prior))
 
 
 def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
@@ -92,35 +88,21 @@ def family(
   name: str,
   *,
   formats: Sequence[str],
-  objective: Callable[..., Any],
-  texts: Callable[[ConfigDict], Iterator[str]],
-  sources: Callable[..., dict[str, Any]],
-  main_metric: Callable[[ConfigDict], str],
   fields: Mapping[str, Field] | None = None,
   defaults: Mapping[str, Any] | None = None,
-  rules: Callable[[ConfigDict], Iterable[tuple[Any, str]]] = rules,
-  remarks: Callable[..., list[str]] = about_examples,
-  card: Callable[[ConfigDict], Card] | None = None,
   has_teacher: bool = True,
   **more: Any,
 ) -> Family:
   """Makes the record of a family that reads files of these formats. fields, defaults: besides those
   of every family. has_teacher: it can be distilled. more: further fields of the record."""
-  of_teacher = teaching.FIELDS if has_teacher else {}
+  shared = {'rules': rules, 'remarks': about_examples, 'card': card_of()}
   return Family(
     name=name,
-    objective=objective,
-    texts=texts,
-    sources=sources,
-    main_metric=main_metric,
-    fields=task_fields(*formats) | dict(fields or {}) | of_teacher,
-    defaults=DEFAULTS | dict(defaults or {}),
-    rules=rules,
-    remarks=remarks,
+    fields={**task_fields(formats), **(fields or {}), **(teaching.FIELDS if has_teacher else {})},
+    defaults={**DEFAULTS, **(defaults or {})},
     limit_field='task.max_length',
-    card=card or card_of(),
     taught=teaching.by_answers if has_teacher else None,
-    **more,
+    **(shared | more),
   )
 
 
@@ -280,8 +262,7 @@ class Scored(Examples, abc.ABC):
     """Scores answers that all have gold, {metric: number}."""
 
   def by_length(self, answers: list[dict]) -> list[dict]:
-    """Scores by length: [{'tokens': '65-128', 'examples': number, metric: score, ..}, ..]; NaN for
-    fewer than FEWEST_TEXTS, which say nothing of texts of a length."""
+    """Scores by length: [{'tokens': '65-128', 'examples': number, metric: score, ..}, ..]."""
     groups = {}
     for answer in answers:
       if 'gold' in answer:
@@ -289,11 +270,9 @@ class Scored(Examples, abc.ABC):
         groups.setdefault(longest, []).append(answer)
     out = []
     for longest, part in sorted(groups.items()):
-      scores = self.scores(part)
-      if len(part) < FEWEST_TEXTS:
-        scores = dict.fromkeys(scores, float('nan'))
       shortest = 0 if longest == 64 else longest // 2 + 1
-      out.append({'tokens': f'{shortest}-{longest}', 'examples': len(part), **scores})
+      row = {'tokens': f'{shortest}-{longest}', 'examples': len(part)}
+      out.append(row | self.scores(part))
     return out
 
   def files(self, answers: list[dict]) -> dict[str, str]:

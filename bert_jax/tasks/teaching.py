@@ -35,15 +35,11 @@ FIELDS = {
 
 def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
   """Yields (what must hold, the sentence if it does not)."""
-  weights, every = config.distillation, config.distillation.every_layer
+  every = config.distillation.every_layer
   yield (
     not every or not config.init_from,
     f'distillation.every_layer={every} starts from the teacher and init_from={config.init_from} '
     'from another model; set distillation.every_layer=0, or leave init_from empty.',
-  )
-  yield (
-    weights.soft_weight or weights.label_weight,
-    'distillation.soft_weight and label_weight are both 0, so there is nothing to learn.',
   )
 
 

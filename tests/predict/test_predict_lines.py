@@ -19,7 +19,7 @@ from test_predict import as_lines, load_pretrain, main, random_model, refused
 from bert_jax.config import InputError
 from bert_jax.convert.sentence_transformers import Vector
 from bert_jax.predict import Model, __main__, export, lines
-from bert_jax.tasks.ask import UNREAD, RecordProblems
+from bert_jax.tasks.ask import RecordProblems
 from bert_jax.tasks.pretraining import ask as masked_words
 from bert_jax.workdir import trained
 
@@ -128,8 +128,6 @@ def test_a_row_goes_by_the_column_that_named_it_in_training(make_model):
   config.table.id_column = 'Ticket-ID'
   ask.model = types.SimpleNamespace(config=config, counts=Counter())
   assert ask.identity(row) == {'id': 'T-1'} and ask.identity({'id': 3}) == {'id': 3}
-  ask.parsed({'text': 'old', 'Ticket-ID': 'T-1'})
-  assert not ask.model.counts[UNREAD]
 
 
 def test_a_text_without_a_piece_has_no_perplexity(pretrained_model):
@@ -159,7 +157,7 @@ def test_what_is_no_text_or_no_list_is_told(pretrained_model, make_model):
   ]
   first, second = as_lines(single.ask('classify'), lines)
   assert first['id'] == 1 and 'pair' in first['error']
-  assert second['id'] == 2 and 'label' in second and not single.counts[UNREAD]
+  assert second['id'] == 2 and 'label' in second
   with pytest.raises(InputError, match='embed: element 0: empty line'):
     pretrained_model.embed(['', ' '])
   with pytest.raises(InputError, match='top_k is -1'):

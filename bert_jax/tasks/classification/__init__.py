@@ -70,11 +70,6 @@ def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
     f"table.class_weights is {quoted(weights)}; write ((label, weight), ...) or ('balanced',).",
   )
   yield (
-    not table.eval_share or config.data.train,
-    f'table.eval_share {table.eval_share} is a share of data.train, which is empty; name the '
-    'training data.',
-  )
-  yield (
     not table.pair_column or table.long_texts == 'head',
     f'table.long_texts={table.long_texts} is for single texts; of a pair the longer text loses its '
     'end.',

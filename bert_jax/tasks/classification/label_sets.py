@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 from bert_jax.errors import InputError, listed, quoted
 from bert_jax.metrics import Level, LossLevel
 from bert_jax.tasks.faulty_records import Problems, Unusable, is_empty, says_no_label
-from bert_jax.tasks.labelled import always, entropy, f1_of_all, log_labels, shares
+from bert_jax.tasks.labelled import always, entropy, f1_of_all, shares
 from bert_jax.text.values import NotJson, printed_value
 
 MOST_LABELS = 1000  # more are probably numbers or texts
@@ -130,8 +130,15 @@ def label_array(labels: Sequence[Any], names: Sequence[str], table: ConfigDict) 
   return out
 
 
+def counts_of(labels: np.ndarray, number: int) -> np.ndarray:
+  """[L] how many of the texts with these labels have each one; []: they are numbers."""
+  if labels.ndim == 2:
+    return labels.sum(axis=0).astype(int)
+  return np.bincount(labels, minlength=number) if number else np.array([], int)
+
+
 def baselines_of(
-  labels: np.ndarray, number: int, weights: Sequence[float] = ()
+  labels: np.ndarray, counts: np.ndarray, weights: Sequence[float] = ()
 ) -> dict[str, Level]:
   """The scores of always answering the most frequent label, and the loss of always answering the
   frequencies of labels. The F1 of one of two labels is that of always answering it. Where a text
@@ -140,22 +147,20 @@ def baselines_of(
   (Lipton et al. 2014, https://arxiv.org/abs/1402.1892). For regression, the scores of uncorrelated
   answers, and the errors of always answering the mean:
   {score: (value, 'majority', 'constant', 'entropy', 'chance' or 'mean')}. labels: [N] int, or
-  [N, number of labels] 0 or 1; for regression [N] float. weights: see class_weights."""
-  if labels.dtype.kind == 'f' and labels.ndim == 1:
+  [N, L] 0 or 1; for regression [N] float. counts: see counts_of. weights: see class_weights."""
+  if not len(counts):
     away = labels - labels.mean(dtype=float)
     errors = {'squared_error': np.square(away), 'mean_absolute_error': np.abs(away)}
     levels = {name: LossLevel(float(x.mean()), 'mean') for name, x in errors.items()}
     return always('chance', {'pearson': 0, 'spearman': 0}) | levels
+  shares, number = counts / len(labels), len(counts)
   if labels.ndim == 2:
-    gold = labels > 0
-    shares = gold.mean(axis=0)
     held = np.cumsum(np.sort(shares)[::-1])  # a text, of the 1, 2, .. most frequent labels
     micro = 2 * held / (np.arange(1, number + 1) + shares.sum())
     best = {'micro_f1': micro.max(), 'macro_f1': f1_of_all(shares).mean()}
-    alike = np.unique(gold, axis=0, return_counts=True)[1].max() / len(gold)
+    alike = np.unique(labels, axis=0, return_counts=True)[1].max() / len(labels)
     level = entropy('classification', [1 - shares, shares], weights or 1.0)
     return level | always('constant', best) | always('majority', {'subset_accuracy': alike})
-  shares = np.bincount(labels, minlength=number) / len(labels)
   out = {'classification_accuracy': shares.max(), 'matthews': 0}
   level = entropy('classification', shares, weights or 1.0)
   if number == 2:
@@ -164,30 +169,13 @@ def baselines_of(
   return level | always('majority', out | {'macro_f1': macro_f1})
 
 
-def prior_of(labels: np.ndarray, number: int) -> tuple[float, ...]:
-  """What a new head begins at, see objectives.classification. labels: as in baselines_of."""
-  if labels.dtype.kind == 'f' and labels.ndim == 1:
+def prior_of(labels: np.ndarray, counts: np.ndarray) -> tuple[float, ...]:
+  """What a new head begins at, see objectives.classification. labels, counts: see baselines_of."""
+  if not len(counts):
     mean, scale = float(labels.mean(dtype=float)), float(labels.std(dtype=float)) or 1.0
     digits = 4 - math.floor(math.log10(scale))
     return round(mean, digits), round(scale, digits)
-  if labels.ndim == 2:
-    return shares(labels.sum(axis=0), len(labels))
-  return shares(np.bincount(labels, minlength=number))
-
-
-def counted(source: Any, number: int) -> np.ndarray:
-  """Counts the texts that have each of `number` labels, [L]. source: the Examples."""
-  labels, weights = source.per_example['labels'], source.per_example['weights']
-  # The windows of a text share its weight, 1; a text without a label has weight 0.
-  total = weights @ labels if labels.ndim == 2 else np.bincount(labels, weights, number)
-  return np.rint(total).astype(int)
-
-
-def log_counts(config: ConfigDict, source: Any) -> None:
-  """Logs the labels of the training data with their counts."""
-  if not config.table.regression:
-    labels = names(config.table.labels)
-    log_labels('labels', labels, counted(source, len(labels)))
+  return shares(counts, len(labels) if labels.ndim == 2 else 0)
 
 
 def positive(table: ConfigDict) -> str:

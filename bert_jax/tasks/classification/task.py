@@ -8,8 +8,8 @@ and Spearman's.
 A text that is too long keeps its head, its tail, or both: a quarter of the tokens from its head and
 the others from its tail (Sun et al. 2019, https://arxiv.org/abs/1905.05583, keep 128 and 382 of
 510). Or it becomes windows, which share its weight in the loss and whose logits are averaged. A
-pair that is too long loses tokens from the end of its longer text, as in run_classifier.py. What is cut is
-counted.
+pair that is too long loses tokens from the end of its longer text, as in run_classifier.py. What is
+cut is counted.
 """
 
 import itertools
@@ -80,7 +80,7 @@ def objective(config: ConfigDict, tokenizer: Tokenizer, kind: type = Classificat
     labels,
     multi_label=table.multi_label,
     pooling=table.pooling,
-    prior=labelled.prior_of(table, labels),
+    prior=labelled.prior_of(table),
     class_weights=label_sets.class_weights(table),
   )
 
@@ -151,8 +151,11 @@ class Texts(Scored):
     self.size, self.scored = len(labels), int(encoded.known.sum())
     if self.scored:
       labels, by_class = labels[encoded.known], label_sets.class_weights(table)
-      self.baselines |= label_sets.baselines_of(labels, len(self.labels), by_class)
-      self.prior = label_sets.prior_of(labels, len(self.labels))
+      counts = label_sets.counts_of(labels, len(self.labels))
+      self.baselines |= label_sets.baselines_of(labels, counts, by_class)
+      self.prior = label_sets.prior_of(labels, counts)
+      if problems.split == 'train' and self.labels:
+        labelled.log_labels('labels', self.labels, counts)
 
   def _window_counts(self, config, room, is_pair, problems):
     """[E] into how many windows each text is cut; counts those that do not fit whole."""
@@ -245,9 +248,7 @@ class Texts(Scored):
 def rows(config: ConfigDict, tokenizer: Tokenizer, split: str, problems: Problems) -> Any:
   examples, few = read(config, split, problems), config.task.train_examples
   out = Texts(config, tokenizer, problems.chosen(examples, few), problems)
-  if split == 'train':
-    label_sets.log_counts(config, out)
-  elif label_sets.positive(config.table):
+  if split != 'train' and label_sets.positive(config.table):
     log.info('f1 is of %r, the second of table.labels', label_sets.positive(config.table))
   return out
 

@@ -66,7 +66,7 @@ def resolve(config: ConfigDict) -> ConfigDict:
 def objective(config: ConfigDict, tokenizer: Tokenizer) -> Tagging:
   labels = tuple(config.tagging.labels)
   names = scores.ENTITY_SCORES if are_chunks(labels) else ('macro_f1',)
-  prior = labelled.prior_of(config.tagging, labels)
+  prior = labelled.prior_of(config.tagging)
   return labelled.objective(Tagging, config, labels, scores=names, prior=prior)
 
 

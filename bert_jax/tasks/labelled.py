@@ -95,7 +95,7 @@ def family(
 ) -> Family:
   """Makes the record of a family that reads files of these formats. fields, defaults: besides those
   of every family. has_teacher: it can be distilled. more: further fields of the record."""
-  shared = {'rules': rules, 'remarks': about_examples, 'card': card_of()}
+  shared: dict[str, Any] = {'rules': rules, 'remarks': about_examples, 'card': card_of()}
   return Family(
     name=name,
     fields={**task_fields(formats), **(fields or {}), **(teaching.FIELDS if has_teacher else {})},

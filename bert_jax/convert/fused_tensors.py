@@ -23,14 +23,12 @@ def cut(x: np.ndarray, name: str, place: Place) -> np.ndarray:
     raise InputError(f'{name} holds numbers that are not finite; these weights are broken.')
   i, n = place.part
   if n > 1:
-    if place.axis >= x.ndim or x.shape[place.axis] % n:
-      raise InputError(f'{name} is {x.shape}, which is not {n} matrices of one size; is it whole?')
     size = x.shape[place.axis] // n
     x = np.take(x, range(i * size, (i + 1) * size), place.axis)
   if place.side_by_side:
     x = _with_pairs(x, place, (-1, 2))
-  if place.is_row and x.ndim == 2 and len(x) == 1:
-    x = x[0]
+  if place.is_row:
+    x = x.reshape(-1)
   return np.ascontiguousarray(x.T) if place.turned else x
 
 
@@ -38,14 +36,15 @@ def _with_pairs(x, place, shape):
   """x with the two numbers of each pair in another order. shape: of a head in the old order."""
   outputs = np.moveaxis(x, place.axis, 0)
   heads = outputs.reshape(place.side_by_side, *shape, *outputs.shape[1:])
-  return np.moveaxis(heads.swapaxes(1, 2).reshape(outputs.shape), 0, place.axis)
+  outputs = heads.swapaxes(1, 2).reshape(outputs.shape)
+  return np.moveaxis(outputs, 0, place.axis)
 
 
 def joined(flat: Mapping[str, np.ndarray], places: Mapping[str, Place]) -> dict[str, np.ndarray]:
   """{name in a file: tensor} of parameters {our path: array}, in the layout of their places."""
-  parts: dict[str, dict[int, np.ndarray]] = {}
-  axes = {places[path].name: places[path].axis for path in flat}
-  for path, x in flat.items():  # parts: {name: {number of a part: its numbers}}
+  parts: dict[str, dict[int, np.ndarray]] = {}  # {name in a file: {number of a part: its numbers}}
+  axes = {}
+  for path, x in flat.items():
     place = places[path]
     part = x
     if place.turned:
@@ -54,9 +53,13 @@ def joined(flat: Mapping[str, np.ndarray], places: Mapping[str, Place]) -> dict[
       part = x[None]
     if place.side_by_side:
       part = _with_pairs(part, place, (2, -1))
-    parts.setdefault(place.name, {})[place.part[0]] = part
+    number, _ = place.part
+    parts.setdefault(place.name, {})[number] = part
+    axes[place.name] = place.axis
   out = {}
-  for name, part in parts.items():
-    in_order = [part[i] for i in sorted(part)]
-    out[name] = np.concatenate(in_order, axes[name]) if len(part) > 1 else part[0]
+  for name, by_number in parts.items():
+    in_order = [by_number[number] for number in sorted(by_number)]
+    out[name] = in_order[0]
+    if len(in_order) > 1:
+      out[name] = np.concatenate(in_order, axes[name])
   return out

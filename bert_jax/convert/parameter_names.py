@@ -58,6 +58,7 @@ for _place in ('encoder/layer_#/', 'decoder/layer_#/', 'decoder/layer_#/cross_')
   MODULES |= {f'{_place}attention/{name}': ('dense', shape) for name, shape in _shapes}
 _TABLES = ('embed', 'VE'), ('embed', 'PE'), ('embed', 'TE'), ('norm', 'E')
 MODULES |= {f'encoder/embeddings/{name}': kind for name, kind in zip(record.EMBEDDINGS, _TABLES)}
+MATRICES = 'kernel', 'embedding', 'decoder'  # parameters with two axes
 # (regex of paths, function of config.model's fields: whether the model has such parameters).
 OPTIONAL = (
   (r'.*LayerNorm/bias', lambda model: model['norm_bias']),
@@ -94,7 +95,7 @@ def table(family: ReleasedFamily, model: Mapping[str, Any]) -> dict[str, Place]:
         out[path] = Place(
           (theirs + ending).replace('#', number),
           turned=leaf == 'kernel' and family.turned,
-          shape=_letters(leaf, letters),
+          shape=letters if leaf in MATRICES else letters[-1],
           part=(together.index(ours), len(together)),
           side_by_side=pairs,
         )
@@ -113,10 +114,6 @@ def _paths(module, leaf, model):
   layers = 1 if model['share_layers'] else of_decoder or model['num_hidden_layers']
   path = f'{module.rstrip("/")}/{leaf}'
   return [(path.replace('#', str(i)), str(i)) for i in range(layers if '#' in path else 1)]
-
-
-def _letters(leaf, letters):
-  return letters if leaf in ('kernel', 'embedding', 'decoder') else letters[-1]
 
 
 def part_of(path: str) -> str:

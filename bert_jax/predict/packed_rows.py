@@ -29,33 +29,37 @@ def outputs(
   for rows in batches(examples, alone):
     batch = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
     made.append(function(params, batch))
-  of_batches, out = jax.device_get(made), {}
+  of_batches = jax.device_get(made)
+  out = {}
   for name in of_batches[0] if of_batches else ():
     arrays = [outputs[name] for outputs in of_batches]
-    shape = np.max([x.shape[1:] for x in arrays], axis=0)
-    whole = np.zeros((sum(map(len, arrays)), *shape), arrays[0].dtype)
-    row = 0
+    longest = np.max([x.shape[1:] for x in arrays], axis=0)
+    padded = []
     for x in arrays:
-      inside = tuple(slice(n) for n in x.shape[1:])
-      whole[(slice(row, row + len(x)), *inside)] = x
-      row += len(x)
-    out[name] = whole
+      behind = [(0, int(n)) for n in longest - x.shape[1:]]
+      padded.append(np.pad(x, [(0, 0), *behind]))
+    out[name] = np.concatenate(padded)
   return out
 
 
 def batches(examples: Examples, alone: int = 0) -> Iterator[list[dict[str, np.ndarray]]]:
   """Yields batches, lists of rows of Examples, in the few shapes that this module allows."""
-  items = [item for row in range(len(examples)) for item in examples.items_of_row(row)]
+  items = []
+  for row in range(len(examples)):
+    items += examples.items_of_row(row)
   lengths = examples.room_of(items)
-  items_of_room = {}  # {length of a row: the numbers of the items that go into rows of this length}
   short = int(lengths[lengths <= PACKED].sum())
+  items_of_room = {}  # {length of a row: the numbers of the items that go into rows of this length}
   for k, length in enumerate(lengths):
-    room = alone or power_of_two(max(int(length), min(PACKED, short)))
+    room = alone
+    if not room:
+      room = power_of_two(max(int(length), min(PACKED, short)))
     items_of_room.setdefault(room, []).append(k)
   for room, numbers in items_of_room.items():
     most = max(map(len, items))  # examples of one item
     slots = max(room // PER_SLOT, power_of_two(most, 1))
-    order, row_at = pack(lengths[numbers], room, 1 if alone else slots // most)
+    most_items = 1 if alone else slots // most
+    order, row_at = pack(lengths[numbers], room, most_items)
     in_order = [items[numbers[i]] for i in order]
     rows = [in_order[begin:end] for begin, end in itertools.pairwise(row_at)]
     sizes = [1]

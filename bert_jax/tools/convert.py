@@ -138,8 +138,6 @@ def write_workdir(workdir: Path, model: trained.Trained, facts: Mapping[str, Any
 def facts_of_run(folder: Path, model: trained.Trained) -> dict[str, Any]:
   """What a run knows of itself, for the card."""
   run = records.read(folder)
-  for fault in run.faults:
-    log.warning('%s', fault)
   return {
     'metrics': model.metrics,
     'step': model.step,
@@ -226,12 +224,13 @@ def answers_of(model: Model, task: str) -> dict[str, np.ndarray]:
 
 
 def are_near(found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> bool:
-  for name in found.keys() & expected.keys():
-    if found[name].shape != expected[name].shape:
+  """Whether the arrays that both have are about the same, if there are any."""
+  shared = found.keys() & expected.keys()
+  for name in shared:
+    x, other = found[name], expected[name]
+    if x.shape != other.shape or not np.allclose(x, other, rtol=1e-3, atol=1e-4):
       return False
-    if not np.allclose(found[name], expected[name], rtol=1e-3, atol=1e-4):
-      return False
-  return bool(found.keys() & expected.keys())
+  return bool(shared)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

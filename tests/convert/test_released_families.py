@@ -394,14 +394,6 @@ def test_an_option_that_we_lack_is_one_sentence(tmp_path, recorded, case, settin
     trained.load(folder)
 
 
-def test_a_fused_kernel_that_is_cut_is_not_whole(tmp_path, recorded):
-  name, folder = 'model.layers.0.attn.Wqkv.weight', folder_of(tmp_path, recorded, 'modernbert')
-  for part in (lambda x: x[:20], lambda x: np.ones((), np.float32)):
-    rewrite(folder, lambda tensors, part=part: tensors | {name: part(tensors[name])})
-    with refused(rf'{name} is \(.*\), which is not 3 matrices of one'):
-      trained.load(tmp_path)
-
-
 def test_a_modernbert_may_have_each_kind_of_bias(tmp_path, recorded):
   """There is a place for each parameter of ours, and for none that the model has not."""
   found = trained.load(folder_of(tmp_path, recorded, 'modernbert'))

@@ -25,11 +25,14 @@ def zeros(shapes: Any) -> Any:
 
 
 def anywhere(x: jax.Array) -> jax.Array:
-  """Is any number of x not 0, on the devices that must go the same way? Where XLA splits arrays
-  inside a shard_map, its sums may stand in a branch, so all devices take it or none."""
-  mesh, some = jax.sharding.get_abstract_mesh(), jnp.any(x)
+  """True if a number of x is not 0, here or, where XLA splits arrays inside a shard_map, on any of
+  the devices: its sums over devices may stand in a branch, so all must take the same one."""
+  mesh = jax.sharding.get_abstract_mesh()
   manual = mesh.manual_axes
-  return jax.lax.pmax(some, manual) if manual and len(manual) < len(mesh.axis_names) else some
+  some = jnp.any(x)
+  if manual and len(manual) < len(mesh.axis_names):
+    return jax.lax.pmax(some, manual)
+  return some
 
 
 def accumulated(grad_fn: Gradient, count: int, grows: bool) -> Gradient:
@@ -46,15 +49,19 @@ def accumulated(grad_fn: Gradient, count: int, grows: bool) -> Gradient:
 
       if not grows:
         return added(), None
-      return jax.lax.cond(anywhere(microbatch['segment_ids'] > 0), added, lambda: total), None
+      has_rows = anywhere(microbatch['segment_ids'] > 0)
+      return jax.lax.cond(has_rows, added, lambda: total), None
 
-    def cut(x):
-      return jnp.swapaxes(x.reshape(x.shape[0] // count, count, *x.shape[1:]), 0, 1)
+    def cut(x):  # [B, ...] -> [count, B / count, ...]
+      rows = x.reshape(x.shape[0] // count, count, *x.shape[1:])
+      return jnp.swapaxes(rows, 0, 1)
 
-    parts = jnp.arange(count), jax.tree.map(cut, batch)
-    first = jax.tree.map(lambda x: x[0], parts[1])
+    numbers = jnp.arange(count)
+    microbatches = jax.tree.map(cut, batch)
+    first = jax.tree.map(lambda x: x[0], microbatches)
     shapes = jax.eval_shape(grad_fn, params, first, key, carry, others)
-    return jax.lax.scan(body, zeros(shapes), parts)[0]
+    total, _ = jax.lax.scan(body, zeros(shapes), (numbers, microbatches))
+    return total
 
   return summed
 
@@ -86,7 +93,8 @@ def _with_rows(computed, batch, carry, axes):
     (loss, (terms, _)), gradients = zeros(jax.eval_shape(computed))
     return (loss, (terms, carry)), gradients
 
-  return jax.lax.cond(jax.lax.pmax(jnp.any(batch['segment_ids'] > 0), axes), computed, nothing)
+  has_rows = jnp.any(batch['segment_ids'] > 0)
+  return jax.lax.cond(jax.lax.pmax(has_rows, axes), computed, nothing)
 
 
 def _pieces(params, mesh):
@@ -127,7 +135,11 @@ def over_devices(
     return jax.lax.psum(x, in_branch) if in_branch else x
 
   def last(x, axis, param):
-    return jax.lax.psum(x, 'data' if axis >= 0 or in_branch else axes).astype(param.dtype)
+    left = 'data' if axis >= 0 or in_branch else axes
+    return jax.lax.psum(x, left).astype(param.dtype)
+
+  def spec_of(axis):
+    return P(*(None,) * axis, 'fsdp') if axis >= 0 else P()
 
   def summed(params, batch, key, carry, others):
     at = _pieces(params, mesh)
@@ -145,7 +157,7 @@ def over_devices(
       loss, terms = jax.lax.psum((loss, terms), axes)
       return (loss, (terms, carry)), jax.tree.map(last, gradients, at, params)
 
-    specs = jax.tree.map(lambda axis: P(*(None,) * axis, 'fsdp') if axis >= 0 else P(), at)
+    specs = jax.tree.map(spec_of, at)
     by_device: Any = jax.shard_map(
       on_a_device,
       in_specs=(P(), rows, P(), rows, P()),

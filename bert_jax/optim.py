@@ -78,9 +78,9 @@ def stable_adamw(
   divided by max(1, sqrt(mean(g^2 / v))), which is large where v has not yet learned of g.
   adam: optax.scale_by_adam with these b2 and eps. decay: the transformation that adds the decay."""
 
-  def update(updates: Any, state: Any, params: Any = None) -> Any:
-    after: Any = adam.update(updates, state, params)
-    gradients, (updates, state) = updates, after
+  def update(gradients: Any, state: Any, params: Any = None) -> Any:
+    after: Any = adam.update(gradients, state, params)
+    updates, state = after
     updates, _ = decay.update(updates, decay.init(params), params)
     correction = 1 - b2**state.count
 
@@ -166,21 +166,30 @@ def make_optimizer(
   def trained(tree):
     return split(tree, still)[0]
 
-  multipliers = trained(lr_multipliers(optimizer, params))
-  decayed = trained(jax.tree.map(lambda hit: not hit, matches(optimizer.no_decay, params)))
+  undecayed = matches(optimizer.no_decay, params)
+  decayed = trained(jax.tree.map(lambda hit: not hit, undecayed))
   decay = optax.add_decayed_weights(values['weight_decay'], decayed)
+  schedule = timeline.make_schedule(optimizer, steps, values['learning_rate'])
+  multipliers = trained(lr_multipliers(optimizer, params))
+
+  def multiplied(updates, _):
+    return jax.tree.map(lambda u, m: u * m, updates, multipliers)
+
   chain = optax.chain(
     optax.identity(),  # keeps the numbers of the others, which are in the names of checkpoints
     clip_by_global_norm(optimizer.clip_norm) if optimizer.clip_norm else optax.identity(),
     *OPTIMIZERS[optimizer.name](optimizer, decay, decayed, trained(params)),
-    optax.scale_by_learning_rate(timeline.make_schedule(optimizer, steps, values['learning_rate'])),
-    optax.stateless(lambda updates, _: jax.tree.map(lambda u, m: u * m, updates, multipliers)),
+    optax.scale_by_learning_rate(schedule),
+    optax.stateless(multiplied),
   )
+
+  def init(params):
+    return chain.init(trained(params))
 
   def update(updates, state, params=None):
     return chain.update(trained(updates), state, trained(params))
 
-  return GradientTransformation(lambda params: chain.init(trained(params)), update)
+  return GradientTransformation(init, update)
 
 
 def frozen(optimizer: ConfigDict, params: Tree) -> Tree:
@@ -192,7 +201,8 @@ def split(params: Tree, frozen: Tree = None) -> tuple[Tree, Tree]:
   """Splits a tree into (trained, frozen), each with None in place of the other's parameters."""
   frozen = frozen or jax.tree.map(lambda _: False, params)
   trained = jax.tree.map(lambda still, x: None if still else x, frozen, params)
-  return trained, jax.tree.map(lambda still, x: x if still else None, frozen, params)
+  others = jax.tree.map(lambda still, x: x if still else None, frozen, params)
+  return trained, others
 
 
 def merge(trained: Tree, frozen: Tree) -> Tree:
@@ -230,10 +240,13 @@ def lr_multipliers(optimizer: ConfigDict, params: Tree) -> Tree:
 
   def multiplier(depth, *hits):
     factor = next((factor for factor, hit in zip(factors, hits) if hit), 1.0)
-    return factor and factor * optimizer.layer_lr_decay ** (depth + above * (depth > 0))
+    if factor == 0:
+      return factor
+    is_in_layer_or_below = depth > 0  # an array for scanned layers
+    return factor * optimizer.layer_lr_decay ** (depth + above * is_in_layer_or_below)
 
-  depths = layer_depths(params)
-  return jax.tree.map(multiplier, depths, *(matches(pattern, params) for pattern, _ in rules))
+  hits = [matches(pattern, params) for pattern, _ in rules]
+  return jax.tree.map(multiplier, layer_depths(params), *hits)
 
 
 def layer_depths(params: Tree) -> Tree:
@@ -248,13 +261,18 @@ def layer_depths(params: Tree) -> Tree:
     if layer:
       tower, number = layer
       if number is None:
-        return np.arange(x.shape[0], 0, -1).reshape(-1, *[1] * (len(x.shape) - 1))
+        of_each_layer = np.arange(x.shape[0], 0, -1)
+        return of_each_layer.reshape(-1, *[1] * (len(x.shape) - 1))
       return counts[tower] - number
     tower = parameter_layers.tower_of(name, counts)
     # All layers read the table of distances, as they do what the embeddings give.
     own = f'/{name[len(tower or "") :]}/'.replace('/distances/', '/embeddings/')
     folder, in_embeddings, _ = own.partition('/embeddings/')
-    beside = [t for t in counts if f'/{t}'.startswith(f'{folder}/')] if tower is None else [tower]
-    return max((counts[t] for t in beside), default=-1) + 1 if in_embeddings else 0
+    if not in_embeddings:
+      return 0
+    if tower is not None:
+      return counts[tower] + 1
+    beside = [t for t in counts if f'/{t}'.startswith(f'{folder}/')]
+    return max((counts[t] for t in beside), default=-1) + 1
 
   return tree_map_with_path(depth, params)

@@ -78,7 +78,8 @@ def stable_adamw(
   divided by max(1, sqrt(mean(g^2 / v))), which is large where v has not yet learned of g.
   adam: optax.scale_by_adam with these b2 and eps. decay: the transformation that adds the decay."""
 
-  def update(gradients: Any, state: Any, params: Any = None) -> Any:
+  def update(updates: Any, state: Any, params: Any = None) -> Any:
+    gradients = updates
     after: Any = adam.update(gradients, state, params)
     updates, state = after
     updates, _ = decay.update(updates, decay.init(params), params)

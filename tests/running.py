@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import json
 import resource
-import shutil
 import signal
 
 import jax
@@ -164,14 +163,3 @@ def files_up_to(size):
   finally:
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
     signal.signal(signal.SIGXFSZ, old)
-
-
-# ---- what stops it -------------------------------------------------------------------------------
-
-
-def stopped(workdir, copy):
-  """A copy of a finished run as if it had been stopped after its last checkpoint but one."""
-  shutil.copytree(workdir, copy)
-  shutil.rmtree(copy / 'checkpoints' / str(saved(copy)[-1]))
-  (copy / 'summary.json').unlink()
-  return copy

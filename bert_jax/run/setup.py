@@ -135,14 +135,12 @@ def compiled(inputs: Inputs, program: step.Program, weights: Any) -> tuple[Any, 
 
 
 def check_newest(inputs: Inputs) -> None:
-  """Busy if another run has written a checkpoint into the workdir since its newest was read. All
-  processes come here after the first one has taken the lock, and wait until they see its file: so
-  every one lists the checkpoints in a folder in which the first has made it."""
+  """Busy if another run has begun in the workdir since it was read as a new one. All processes come
+  here after the first one has taken the lock, and wait until they see its file: so every one lists
+  the checkpoints in a folder in which the first has made it."""
   hosts.wait('locked')
   hosts.exists(inputs.workdir / lock.NAME)
-  then = inputs.start.meta if inputs.in_workdir else {}
-  now = checkpoint.newest_meta(inputs.workdir) or {}
-  if now.get('seal') != then.get('seal'):
+  if not inputs.in_workdir and checkpoint.newest_meta(inputs.workdir):
     raise lock.Busy(f'another run has trained in {inputs.workdir} meanwhile; start it again.')
 
 

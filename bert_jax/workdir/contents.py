@@ -22,7 +22,7 @@ from bert_jax.workdir import provenance
 from bert_jax.workdir.recorded import Facts, Split
 
 CONFIG, FACTS = 'config.json', 'run.json'
-PACKAGES, CHANGES = 'packages.txt', 'code.diff'  # beside run.json
+CHANGES = 'code.diff'  # beside run.json
 
 
 def read_sealed(path: Path) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def write_facts(
   parameters: int,
   flops_by_stage: Sequence[tuple[int, float]],
 ) -> None:
-  """Writes run.json (recorded.Facts) and beside it packages.txt and code.diff (provenance.py)."""
+  """Writes run.json (recorded.Facts) and beside it code.diff (provenance.py)."""
   if not hosts.first():
     return
   path = workdir / FACTS
@@ -148,14 +148,13 @@ def write_facts(
     flops_by_stage=flops_by_stage,
     config=config_lib.fingerprint(config),
   )
-  beside = {PACKAGES: provenance.installed(), CHANGES: provenance.code_changes()}
+  changes = provenance.code_changes()
   with writing(path):
     files.write_sealed(path, facts.to_json())
-    for name, text in beside.items():
-      if text:
-        files.write_whole(workdir / name, text)
-      else:
-        (workdir / name).unlink(missing_ok=True)
+    if changes:
+      files.write_whole(workdir / CHANGES, changes)
+    else:
+      (workdir / CHANGES).unlink(missing_ok=True)
 
 
 def made_by(mesh: jax.sharding.Mesh) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Records what made a result (versions, command, commit, changed code) for workdirs and cards."""
 
-import functools
 import os
 import platform
 import re
@@ -52,17 +51,6 @@ def code_changes() -> str:
   for name in _git('ls-files', '--others', '--exclude-standard', *ours).splitlines():
     patch += _git('diff', '--no-index', '--', '/dev/null', name, fine=(0, 1))
   return patch
-
-
-@functools.cache
-def installed() -> str:
-  """NAME==VERSION of every installed package, one a line, as `pip freeze` lists them."""
-  known: dict[str, str] = {}
-  for package in metadata.distributions():
-    name = package.metadata['Name']
-    if name:
-      known.setdefault(name.lower(), f'{name}=={package.version}')
-  return ''.join(f'{line}\n' for _, line in sorted(known.items()))
 
 
 def machine() -> dict[str, Any]:

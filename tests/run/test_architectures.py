@@ -53,13 +53,3 @@ def test_an_architecture_is_trained_evaluated_asked_and_converted(arch, tmp_path
   said = json.loads((tmp_path / 'hf' / 'config.json').read_text())
   assert said.get('architectures', ['none']) == [CLASSES[arch]]
   assert Model(trained.load(tmp_path / 'hf')).embed(['a run']).shape == (1, 128)
-
-
-def test_arguments_that_go_together():
-  load = lambda arg: c.load(f'configs/pretrain.py:{arg}', [])
-  assert load('arch=ernie,lang=zh').masking.policy == load('arch=ernie').masking.policy
-  assert load('lang=zh').masking.policy == 'whole_word'
-  assert load('arch=spanbert,lang=zh').masking.policy == 'span'
-  assert load('arch=spanbert,objective=masked').loss.sbo_weight == 0
-  with pytest.raises(InputError, match='arch=electra has an objective of its own; leave out'):
-    load('arch=electra,objective=causal')

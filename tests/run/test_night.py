@@ -5,8 +5,6 @@ import math
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import jax
@@ -66,25 +64,6 @@ def test_a_vote_that_comes_late_does_not_save_twice(monkeypatch):
       return before
 
   assert asked_to_save(monkeypatch, 1.0, 0.0, 100, Late())[0] == [15, 85]
-
-
-def test_a_command_that_is_interrupted_while_it_compiles_ends_at_once():
-  """In place of the compiler is a function that hears no signal."""
-  program = """
-import time
-from bert_jax.command_line import aside, command_line
-with command_line():
-  print('compiling', flush=True)
-  aside(time.sleep, [60, 0])
-"""
-  pipes = {'stdout': subprocess.PIPE, 'stderr': subprocess.PIPE}
-  with subprocess.Popen([sys.executable, '-c', program], text=True, **pipes) as process:
-    try:
-      assert process.stdout.readline() == 'compiling\n'
-      process.terminate()
-      assert process.communicate(timeout=20)[1] == 'stopped\n' and process.returncode == 130
-    finally:
-      process.kill()
 
 
 def test_a_closed_terminal_saves_unless_nohup_has_it_ignored():

@@ -237,14 +237,6 @@ def test_two_processes_fine_tune_as_one_does(pretrained, tmp_path):
     np.testing.assert_allclose(mine, theirs, atol=1e-5)
 
 
-def test_a_process_whose_others_do_not_come_says_so(tmp_path):
-  env = {'JAX_COORDINATOR_ADDRESS': '127.0.0.1:9731', 'JAX_NUM_PROCESSES': '2'}
-  code = 'from bert_jax import hosts\nwith hosts.together():\n  hosts.join(2)'
-  process = started([sys.executable, '-c', code], JAX_PLATFORMS='cpu', JAX_PROCESS_ID='0', **env)
-  code, _, err = done(process, timeout=60)
-  assert code == 3 and 'the other processes of this run did not come' in err
-
-
 def test_a_wrong_path_is_not_tried_again_and_a_failing_disk_is():
   assert errors.farewell(FileNotFoundError(2, 'No such file', 'x'))[1] == 2
   assert errors.farewell(OSError(errno.EROFS, 'Read-only file system', 'x'))[1] == 2

@@ -22,7 +22,7 @@ def lowered(objective):
     program.lower()
 
 
-SPECS = {name: 'finetune.py:task=table,runlocal' for name in TASKS} | {
+SPECS = {name: f'finetune.py:task=table,objective={name},runlocal' for name in TASKS} | {
   'mlm_nsp': 'pretrain.py:runlocal',
   'electra': 'pretrain.py:objective=electra,runlocal',
   'language_model': 'causal_lm.py:runlocal',

@@ -31,8 +31,10 @@ KEYS: dict[str, Any] = {
 SIZES = [field for field, usual in KEYS.items() if usual is None]
 USUAL = {field: usual for field, usual in KEYS.items() if usual is not None}
 NO_DROPOUT = {'hidden_dropout_prob': 0.0, 'attention_probs_dropout_prob': 0.0}
-# {hidden_act in a config.json: ours}, where they differ. Ours is written as the first of its names.
+# {hidden_act in a config.json: ours}. Ours is written as the first of its names.
 ACTIVATIONS = {
+  'gelu': 'gelu',
+  'relu': 'relu',
   'gelu_pytorch_tanh': 'gelu_tanh',
   'gelu_new': 'gelu_tanh',
   'silu': 'swish',
@@ -245,6 +247,12 @@ def rope(theta: float) -> dict[str, Any]:
 
 
 def activation_name(ours: str, usual: str) -> str:
-  """The name in config.json of an activation; the family's `usual` one if it means the same."""
-  known = [theirs for theirs, kind in ACTIVATIONS.items() if kind == ours] or [ours]
+  """The name in config.json of an activation; the family's `usual` one if it means the same. Raises
+  an InputError for one that transformers may not know."""
+  known = [theirs for theirs, kind in ACTIVATIONS.items() if kind == ours]
+  if not known:
+    raise InputError(
+      f'model.hidden_act={ours} has no name in config.json; if transformers has it, add it to '
+      'ACTIVATIONS of convert/families/record.py.'
+    )
   return usual if usual in known else known[0]

@@ -153,16 +153,16 @@ def test_reading_time_grows_with_the_length_of_a_line(tmp_path):
 @pytest.mark.parametrize('blank', ['\u3000', '\xa0', '\x85', '\x1c', ' \t'])
 def test_the_cutter_and_the_reader_agree_on_what_is_blank(tmp_path, monkeypatch, blank):
   """Small blocks give the documents that one large block gives."""
-  monkeypatch.setattr(documents, 'BLOCK_BYTES', 1 << 20)
+  monkeypatch.setattr(documents, 'PORTION_BYTES', 1 << 20)
   chapters = f'# Title\n{blank}\n## Chapter\nBody one.\n{blank}\n## Next\nBody.\n'
   for name, text_ in (('a.md', chapters * 3), ('a.txt', f'One.\nTwo.\n{blank}\nThree.\n' * 3)):
     (tmp_path / name).write_text(text_)
     whole = list(documents.documents(str(tmp_path / name), counts=Counter()))
-    monkeypatch.setattr(documents, 'BLOCK_BYTES', 1)
+    monkeypatch.setattr(documents, 'PORTION_BYTES', 1)
     counts = Counter()
     assert list(documents.documents(str(tmp_path / name), counts=counts)) == whole
-    assert len(list(documents.blocks(str(tmp_path / name)))) == len(whole)
-    monkeypatch.setattr(documents, 'BLOCK_BYTES', 1 << 20)
+    assert len(list(documents.portions(str(tmp_path / name)))) == len(whole)
+    monkeypatch.setattr(documents, 'PORTION_BYTES', 1 << 20)
 
 
 # ---- tables --------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 from bert_jax.corpus import store
 from bert_jax.corpus.store import Chunks, Store
 from bert_jax.corpus.tokenized import Corpus, tokenize
-from bert_jax.corpus.units import Encoder
+from bert_jax.corpus.units import Marker
 from bert_jax.errors import InputError, about, log
 from bert_jax.text import documentation, files
 from bert_jax.text import documents as text
@@ -33,7 +33,7 @@ def metas(spec: str, languages: Iterable[str]) -> list[tuple[str, dict[str, Any]
 
 def load(config: ConfigDict, spec: str, tokenizer: Tokenizer, split: str) -> dict[str, Loaded]:
   """Loads a split, {language: Loaded}; a large prepared corpus as Chunks."""
-  out, encoder = {}, None
+  out, marker = {}, None
   matched = Counter()  # entries of the lexicons
   for name, part in files.parts(spec, config.corpus.languages):
     if store.is_prepared(part):
@@ -41,11 +41,11 @@ def load(config: ConfigDict, spec: str, tokenizer: Tokenizer, split: str) -> dic
       for language, loaded in _opened(config, name, part, tokenizer).items():
         out[joined(name, language)] = loaded
     else:
-      encoder = encoder or encoder_of(config, tokenizer)
-      out[name] = _tokenize(config, part, encoder, split, matched)
+      marker = marker or marker_of(config, tokenizer)
+      out[name] = _tokenize(config, part, marker, split, matched)
   for kind in ('phrases', 'entities'):
     lexicon = config.corpus[kind]
-    if encoder and lexicon and split == 'train' and not matched[f'{kind}_matched']:
+    if marker and lexicon and split == 'train' and not matched[f'{kind}_matched']:
       raise InputError(f'no line of {lexicon} occurs in the text; is it for this language?')
   out = _of_languages(config, out, split)
   for language, (_, counts) in out.items():
@@ -53,9 +53,9 @@ def load(config: ConfigDict, spec: str, tokenizer: Tokenizer, split: str) -> dic
   return out
 
 
-def encoder_of(config: ConfigDict, tokenizer: Tokenizer) -> Encoder:
-  """The Encoder of raw text that a config describes."""
-  return Encoder(
+def marker_of(config: ConfigDict, tokenizer: Tokenizer) -> Marker:
+  """The Marker of raw text that a config describes."""
+  return Marker(
     tokenizer,
     segmenter=config.corpus.segmenter,
     phrases=config.corpus.phrases,
@@ -104,17 +104,17 @@ def _opened(config: ConfigDict, name: str, folder: str, tokenizer: Tokenizer) ->
 
 
 def _tokenize(
-  config: ConfigDict, spec: str, encoder: Encoder, split: str, matched: Counter
+  config: ConfigDict, spec: str, marker: Marker, split: str, matched: Counter
 ) -> Loaded:
   """Tokenizes raw text. matched: counts of the entries of lexicons, increased."""
   counts = Counter()
   read = documents(config, spec, counts, split)
   bar = tqdm.tqdm(read, desc=f'reading {split} data', unit=' documents', disable=None)
-  corpus = tokenize(bar, encoder, counts)
+  corpus = tokenize(bar, marker, counts)
   listed = [f'{n:,} {k.replace("_", " ")}' for k, n in sorted(counts.items()) if n]
   log.info('data.%s: %s', split, ', '.join(listed))
   matched.update(counts)
-  return corpus, corpus.unigrams(encoder.tokenizer.vocab_size)
+  return corpus, corpus.unigrams(marker.tokenizer.vocab_size)
 
 
 def documents(

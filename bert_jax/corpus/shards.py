@@ -72,16 +72,16 @@ class Shard:
     }
     self.data = {name: bytearray() for name in ARRAYS}
     self.counts = Counter()
-    self.blocks = []  # digests of the text
+    self.portions = []  # digests of the text
 
   def add(
-    self, items: Iterable[Item], counts: Mapping[str, int], block: str, seen: Seen | None
+    self, items: Iterable[Item], counts: Mapping[str, int], portion: str, seen: Seen | None
   ) -> None:
-    """Adds the documents of a block of text that were not `seen` before, and its counts.
+    """Adds the documents of a portion of text that were not `seen` before, and its counts.
 
-    block: a digest of the text, by which a preparation that goes on knows that it is the same.
+    portion: a digest of the text, by which a preparation that goes on knows that it is the same.
     """
-    self.blocks.append(block)
+    self.portions.append(portion)
     self.counts.update(counts)
     for item in items:
       duplicate = '' if seen is None else seen.is_duplicate(item.key, item.signature)
@@ -101,7 +101,7 @@ class Shard:
     arrays = {name: np.frombuffer(data, self.types[name]) for name, data in self.data.items()}
     arrays['documents'] = arrays['documents'].reshape(-1, len(OF_DOCUMENTS))
     facts = {
-      'blocks': self.blocks,
+      'portions': self.portions,
       'counts': dict(self.counts),
       'sha256': hashlib.sha256(b''.join(self.data.values())).hexdigest(),
     }

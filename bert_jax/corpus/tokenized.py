@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, DTypeLike
 from bert_jax.text.documents import is_held_out, text_hash
 
 if TYPE_CHECKING:
-  from bert_jax.corpus.units import Encoder, Record
+  from bert_jax.corpus.units import Marker, Record
   from bert_jax.tokenizers import Tokenizer
 
 BATCH_SENTENCES = 20_000  # sentences handed to the tokenizer at once
@@ -146,15 +146,15 @@ def spread(begins: np.ndarray, sizes: np.ndarray) -> np.ndarray:
 
 
 def tokenize(
-  documents: Iterable[tuple[str, list[str]]], encoder: 'Encoder', counts: Counter
+  documents: Iterable[tuple[str, list[str]]], marker: 'Marker', counts: Counter
 ) -> Corpus:
-  """A Corpus in memory of the documents that have tokens. counts: see units.Encoder."""
+  """A Corpus in memory of the documents that have tokens. counts: see units.Marker."""
   kept = []  # Records
   facts = []  # (characters, bytes, hash) of each
-  for sentences, record in _encoded(documents, encoder, counts):
+  for sentences, record in _encoded(documents, marker, counts):
     if record is not None:
       kept.append(record)
-      facts.append((*size_of(encoder.text_of(sentences)), text_hash(sentences)))
+      facts.append((*size_of(marker.text_of(sentences)), text_hash(sentences)))
   tokens = concatenated([record.tokens for record in kept], np.int32)
   starts = concatenated([record.starts for record in kept], np.uint8)
   sentence_tokens = concatenated([record.sentences for record in kept], np.int32)
@@ -173,7 +173,7 @@ def tokenize(
 
 
 def _encoded(
-  documents: Iterable[tuple[str, list[str]]], encoder: 'Encoder', counts: Counter
+  documents: Iterable[tuple[str, list[str]]], marker: 'Marker', counts: Counter
 ) -> Iterator[tuple[list[str], 'Record | None']]:
   """Yields (sentences, record) of each document, which are encoded many at a time."""
   pending, waiting = [], 0
@@ -181,9 +181,9 @@ def _encoded(
     pending.append(sentences)
     waiting += len(sentences)
     if waiting >= BATCH_SENTENCES:
-      yield from zip(pending, encoder(pending, counts), strict=True)
+      yield from zip(pending, marker(pending, counts), strict=True)
       pending, waiting = [], 0
-  yield from zip(pending, encoder(pending, counts), strict=True)
+  yield from zip(pending, marker(pending, counts), strict=True)
 
 
 def predictable(counts: np.ndarray, tokenizer: 'Tokenizer') -> np.ndarray:

@@ -32,10 +32,10 @@ class Record(NamedTuple):
 
   tokens: np.ndarray  # [n] int32
   sentences: np.ndarray  # [sentences] int32, tokens in each sentence
-  starts: np.ndarray  # [n] uint8 bits: a word (1), a phrase (2), an entity (4) begins; see Encoder
+  starts: np.ndarray  # [n] uint8 bits: a word (1), a phrase (2), an entity (4) begins; see Marker
 
 
-class Encoder:
+class Marker:
   """Encodes documents as Records. segmenter: '' or 'jieba'; phrases, entities: lexicon file or ''.
   text_encoding: of lexicons.
   The tokens of a lexicon's match become one unit if the match begins and ends with words. A token

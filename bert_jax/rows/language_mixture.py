@@ -51,7 +51,7 @@ class Mixture(Source):
     return out
 
 
-def shares(sizes: Mapping[str, int], sampling: float) -> dict[str, float]:
+def language_shares(sizes: Mapping[str, int], sampling: float) -> dict[str, float]:
   """{language: its share of the rows}: P(L)^S renormalised, where P(L) is its share of the tokens.
   sizes: {language: tokens}. sampling: S; 1 is the data as it is, 0.7 is M-BERT's, 0 shows all
   languages alike."""

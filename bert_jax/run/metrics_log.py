@@ -39,7 +39,7 @@ class Tally:
   decides as one that never stopped."""
 
   inputs: Inputs
-  seen: dict[str, float] = field(default_factory=dict)  # counts of the data since step 0
+  data_counts: dict[str, float] = field(default_factory=dict)  # of what was read since step 0
   window: dict[str, metrics.Mean] = field(default_factory=dict)  # sums since the last line
   events: dict[str, int] = field(default_factory=dict)  # {skipped_steps, loss_spikes: how many}
   in_a_row: int = 0  # how many of the last steps were skipped
@@ -55,7 +55,7 @@ class Tally:
     window = saved.get('window', {})
     return cls(
       inputs,
-      seen=dict(saved.get('seen', {})),
+      data_counts=dict(saved.get('seen', {})),
       window={name: metrics.Mean(total, weight) for name, (total, weight) in window.items()},
       events=dict(saved.get('events', {})),
       in_a_row=saved.get('in_a_row', 0),
@@ -67,7 +67,7 @@ class Tally:
     """What from_meta reads."""
     window = {name: [float(x.total), float(x.weight)] for name, x in self.window.items()}
     return {
-      'seen': dict(self.seen),
+      'seen': dict(self.data_counts),
       'window': window,
       'events': dict(self.events),
       'in_a_row': self.in_a_row,
@@ -77,7 +77,7 @@ class Tally:
   def counts(self) -> dict[str, float]:
     """The counts since step 0 that a line of metrics names."""
     config = self.inputs.config
-    counts = dict(self.seen)
+    counts = dict(self.data_counts)
     if config.optimizer.skip_nonfinite:
       counts['skipped_steps'] = self.events.get('skipped_steps', 0)
     if config.spikes.window:
@@ -102,7 +102,7 @@ class Tally:
       self.losses = []  # from here on the loss is another one
     norms = {name: number(x) for name, x in out.pop('module_norms', {}).items()}
     for name, count in out.pop('seen').items():
-      self.seen[name] = self.seen.get(name, 0.0) + float(count)
+      self.data_counts[name] = self.data_counts.get(name, 0.0) + float(count)
     for name in ('loss', 'grad_norm'):
       if not math.isfinite(out[name]):
         self._skip(step, name, out, norms)
@@ -281,7 +281,7 @@ class Logger:
     shown.pop('fill', None)
     rows_before = inputs.timeline.rows_before
     text = (
-      f'{health(shown, baselines)}  tokens={tally.seen.get("seen_tokens", 0):,.0f}  '
+      f'{health(shown, baselines)}  tokens={tally.data_counts.get("seen_tokens", 0):,.0f}  '
       f'passes={inputs.passes(rows_before(step)):,.2f}  {pace(speed)}'
     )
     if not self.progress.is_bar:

@@ -196,7 +196,7 @@ def entropy(name: str, counts: Any, weights: Any = 1.0) -> dict[str, LossLevel]:
   return {name: LossLevel(nats, 'entropy')} if nats > 0 else {}
 
 
-def shares(counts: Any, number: int = 0) -> tuple[float, ...]:
+def label_shares(counts: Any, number: int = 0) -> tuple[float, ...]:
   """The share of each label by their counts among `number` examples; 0: each has one label. One
   that none or all have counts as half an example less or more, so that its logit is finite."""
   number = number or sum(counts)
@@ -216,11 +216,11 @@ def choice_of_label(labels: Sequence[Any], logits: np.ndarray, gold: int | None)
   """The parts of an answer that say which of some labels is right: prediction, its probability,
   all probabilities and, if the number of the right label is known, gold and loss."""
   logs, best = log_softmax(logits), int(np.argmax(logits))
-  shares = np.exp(logs).tolist()
+  probabilities = np.exp(logs).tolist()
   out = {
     'prediction': labels[best],
-    'probability': shares[best],
-    'probabilities': dict(zip(labels, shares)),
+    'probability': probabilities[best],
+    'probabilities': dict(zip(labels, probabilities)),
   }
   if gold is not None:
     out |= {'gold': labels[gold], 'loss': float(-logs[gold])}

@@ -14,10 +14,10 @@ is named (corpus.format), or a file's suffix tells it (`.gz` or `.zst` may follo
   records     .parquet, .arrow, .feather: rows whose text field is a document, as in jsonl, whatever
               format is named. In a folder with such files they alone are read
 
-Files are read as a stream and cut into blocks of whole documents. Cutting is quick, since it only
-looks for the lines that open a document; then any process can read a block without the rest of the
-file. A line of 64 MB (text8 is one of 100 MB) is to be split first. Invalid UTF-8 is repaired and
-counted; any other fault is an InputError.
+Files are read as a stream and cut into portions of whole documents. Cutting is quick, since it only
+looks for the lines that open a document; then any process can read a portion without the rest of
+the file. A line of 64 MB (text8 is one of 100 MB) is to be split first. Invalid UTF-8 is repaired
+and counted; any other fault is an InputError.
 """
 
 import hashlib
@@ -32,10 +32,10 @@ from bert_jax.text import encodings, files, record_sources
 from bert_jax.text.encodings import Lines
 from bert_jax.text.files import parse_json
 from bert_jax.text.plain_formats import OPENS, PARAGRAPHS, SUFFIXES, bare
-from bert_jax.text.record_sources import Block
+from bert_jax.text.record_sources import Portion
 from bert_jax.text.sentences import split_sentences
 
-BLOCK_BYTES = 1 << 20  # a block ends where the first document begins after so many bytes
+PORTION_BYTES = 1 << 20  # a portion ends where the first document begins after so many bytes
 LONGEST_DOCUMENT = 16 << 20  # bytes; a longer one is cut here, and counted
 LONGEST_SENTENCE = 10_000  # characters; a longer one is cut at a blank, and counted
 
@@ -73,8 +73,8 @@ def documents(
   for path in sources(spec, format):
     if not files.is_named(path):
       counts['files'] += 1
-    for block in blocks(path, format, split, encoding, text_field):
-      yield from read_block(block, text_field, counts, skip)
+    for portion in portions(path, format, split, encoding, text_field):
+      yield from read_portion(portion, text_field, counts, skip)
   if counts['documents'] == before:
     left_out = counts['left_out_records']
     empty = f'{left_out:,} records without one' if left_out else 'white space'
@@ -82,7 +82,7 @@ def documents(
 
 
 def sources(spec: str, format: str = 'auto') -> list[str]:
-  """The paths to give to `blocks`: the files of a spec, in order, or the spec of a set."""
+  """The paths to give to `portions`: the files of a spec, in order, or the spec of a set."""
   if format != 'auto' and format not in OPENS:
     raise InputError(f'format {format!r} is unknown; use one of auto, {", ".join(OPENS)}')
   if files.is_named(spec):
@@ -93,16 +93,16 @@ def sources(spec: str, format: str = 'auto') -> list[str]:
   return tables or paths
 
 
-def blocks(
+def portions(
   path: str,
   format: str = 'auto',
   split: str = 'train',
   encoding: str = '',
   text_field: str = 'text',
-) -> Iterator[Block]:
-  """Cuts a file, or a set, into blocks; the same bytes give the same blocks."""
+) -> Iterator[Portion]:
+  """Cuts a file, or a set, into portions; the same bytes give the same portions."""
   if record_sources.has_records(path):
-    yield from record_sources.blocks(path, split, text_field)
+    yield from record_sources.portions(path, split, text_field)
     return
   if format == 'auto':
     format = SUFFIXES.get(files.suffix(Path(path)), 'sentences')
@@ -112,35 +112,35 @@ def blocks(
 
   lines, size, first, position, is_cut = [], 0, 1, 0, False
   for number, raw, at in files.raw_lines(Path(path), encoding):
-    opens = size >= BLOCK_BYTES and OPENS[format](map(text_of, reversed(lines)), text_of(raw))
+    opens = size >= PORTION_BYTES and OPENS[format](map(text_of, reversed(lines)), text_of(raw))
     if opens or size >= LONGEST_DOCUMENT:
-      yield Block(path, format, first, b''.join(lines), position, is_cut)
+      yield Portion(path, format, first, b''.join(lines), position, is_cut)
       lines, size, first, is_cut = [], 0, number, not opens
     lines.append(raw)
     size += len(raw)
     position = at
-  yield Block(path, format, first, b''.join(lines), position, is_cut)
+  yield Portion(path, format, first, b''.join(lines), position, is_cut)
 
 
-def read_block(
-  block: Block, text_field: str, counts: Counter, skip: bool = False
+def read_portion(
+  portion: Portion, text_field: str, counts: Counter, skip: bool = False
 ) -> Iterator[Document]:
-  """Yields the documents of a block that are not empty; counts as `documents` does."""
-  path = Path(block.path)
-  if record_sources.has_records(block.path):
-    rows = record_sources.rows(block, counts, text_field)
+  """Yields the documents of a portion that are not empty; counts as `documents` does."""
+  path = Path(portion.path)
+  if record_sources.has_records(portion.path):
+    rows = record_sources.rows(portion, counts, text_field)
     records = ((name, name, record) for name, record in rows)
     read = _documents_of(records, text_field, counts, skip)
   else:
-    if block.is_cut:
+    if portion.is_cut:
       counts['cut_documents'] += 1
-    lines = enumerate(io.BytesIO(block.data), block.first)
+    lines = enumerate(io.BytesIO(portion.data), portion.first)
     numbered = encodings.decoded(path, lines, counts)
-    if block.format == 'jsonl':
+    if portion.format == 'jsonl':
       records = _jsonl(path, numbered, counts, skip)
       read = _documents_of(records, text_field, counts, skip)
     else:
-      read = _plain_documents(path, numbered, block.format)
+      read = _plain_documents(path, numbered, portion.format)
   for document in read:
     sentences = []
     for sentence in document.sentences:

@@ -1,5 +1,5 @@
 """Sources of records, mappings of names to values, that are no lines of text: data sets by name
-(tfds:, hf:), Parquet and Arrow files. One process cuts a source into blocks, and any reads them.
+(tfds:, hf:), Parquet and Arrow files. One process cuts a source into portions, and any reads them.
 """
 
 import functools
@@ -14,13 +14,13 @@ from bert_jax.files import Path
 from bert_jax.text import arrow, files, tfds
 from bert_jax.text.encodings import decode
 
-TFDS_ROWS = 256  # of a block
+TFDS_ROWS = 256  # of a portion
 Rows = Iterator[tuple[str, dict[str, Any]]]  # place, record
 
 _tfds_source = functools.lru_cache(maxsize=4)(tfds.source)
 
 
-class Block(NamedTuple):
+class Portion(NamedTuple):
   """Some whole documents of a file that are not yet parsed, or records of a source."""
 
   path: str
@@ -28,7 +28,7 @@ class Block(NamedTuple):
   first: int  # number of its first line, or record (from 0)
   data: bytes  # its lines, or records; of a TFDS set, how many
   position: int  # bytes of the file on disk, or records, read when it ends: for a progress bar
-  is_cut: bool = False  # it begins amid a document that became too long for one block
+  is_cut: bool = False  # it begins amid a document that became too long for one portion
 
 
 def has_records(path: str) -> bool:
@@ -36,32 +36,32 @@ def has_records(path: str) -> bool:
   return files.is_named(path) or files.suffix(Path(path)) in files.RECORDS
 
 
-def blocks(path: str, split: str, column: str = '') -> Iterator[Block]:
-  """Cuts a source into blocks; the same data gives the same ones. split: of a set whose name has
+def portions(path: str, split: str, column: str = '') -> Iterator[Portion]:
+  """Cuts a source into portions; the same data gives the same ones. split: of a set whose name has
   none. column: the one that is read, where one alone can be; '': all."""
   if not path.startswith('tfds:'):
     for name, first, data, position in arrow.parts(path, split, column):
-      yield Block(path, name, first, data, position)
+      yield Portion(path, name, first, data, position)
     return
   _tfds_source.cache_clear()  # the set may have been prepared anew
   total = len(_tfds_source(path, split)[1])
   for first in range(0, total, TFDS_ROWS):
     end = min(first + TFDS_ROWS, total)
-    yield Block(path, split, first, str(end - first).encode(), end)
+    yield Portion(path, split, first, str(end - first).encode(), end)
 
 
-def rows(block: Block, counts: Counter, column: str = '') -> Rows:
-  """Yields (place, record) of a block. counts: increased are bytes (of a TFDS set, those of this
+def rows(portion: Portion, counts: Counter, column: str = '') -> Rows:
+  """Yields (place, record) of a portion. counts: increased are bytes (of a TFDS set, those of this
   column) and, for texts that are not UTF-8 and are repaired, invalid_utf8_lines."""
-  if block.path.startswith('tfds:'):
-    features, source, name = _tfds_source(block.path, block.format)
-    numbers = range(block.first, block.first + int(block.data))
+  if portion.path.startswith('tfds:'):
+    features, source, name = _tfds_source(portion.path, portion.format)
+    numbers = range(portion.first, portion.first + int(portion.data))
     records = (_of_tfds(source, name, i, counts, column) for i in numbers)
     kinds = _kind_of_tfds(features)
   else:
-    name = block.format
-    records, kinds = arrow.records(block.data, name, counts)
-  for i, record in enumerate(records, block.first):
+    name = portion.format
+    records, kinds = arrow.records(portion.data, name, counts)
+  for i, record in enumerate(records, portion.first):
     yield f'{name}:{i}', {key: plain(x, kinds[key], counts) for key, x in record.items()}
 
 

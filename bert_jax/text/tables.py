@@ -110,8 +110,8 @@ class _Reader(NamedTuple):
           yield from self.of_lines(path, suffix(path))
 
   def of_records(self, path: str, split: str) -> Iterator[tuple[str, Row]]:
-    for block in record_sources.blocks(path, split):
-      for where, record in record_sources.rows(block, self.counts):
+    for portion in record_sources.portions(path, split):
+      for where, record in record_sources.rows(portion, self.counts):
         yield where, row_of(record)
 
   def of_lines(self, path: Path, kind: str) -> Iterator[tuple[str, Row]]:

@@ -13,13 +13,13 @@ from toys import load
 from bert_jax import sharding, tokenizers
 from bert_jax.config import InputError
 from bert_jax.corpus import tokenized
-from bert_jax.corpus.units import Encoder
+from bert_jax.corpus.units import Marker
 from bert_jax.objectives.encode import row_spec, slot_spec
 from bert_jax.rows import batches
 from bert_jax.rows import order as order_lib
 from bert_jax.rows.ahead import Ahead
 from bert_jax.rows.corpus_rows import Rows
-from bert_jax.rows.language_mixture import Mixture, shares
+from bert_jax.rows.language_mixture import Mixture, language_shares
 from bert_jax.rows.packing import pack
 from bert_jax.rows.plans import Cutting
 from bert_jax.rows.row_arrays import build_rows
@@ -30,7 +30,7 @@ from bert_jax.text.documents import held_out, text_hash
 
 def tokenize(documents, tokenizer):
   named = ((f'd{i}', document) for i, document in enumerate(documents))
-  return tokenized.tokenize(named, Encoder(tokenizer), Counter())
+  return tokenized.tokenize(named, Marker(tokenizer), Counter())
 
 
 def tokens_of(text):
@@ -283,7 +283,7 @@ def test_packing_is_the_best_fit_of_one_example_after_the_other(room, most):
 
 def test_shares_are_m_berts():
   """A language of 1,000 times the tokens is seen 1000 ** 0.7 = 126 times as often."""
-  found = shares({'en': 1_000_000, 'is': 1_000}, 0.7)
+  found = language_shares({'en': 1_000_000, 'is': 1_000}, 0.7)
   assert found['en'] / found['is'] == pytest.approx(1000**0.7)
   assert sum(found.values()) == pytest.approx(1)
 

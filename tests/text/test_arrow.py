@@ -249,7 +249,7 @@ def test_a_file_that_is_cut_short(tmp_path, kind, share):
   with open(path, 'rb+') as file:
     size = file.seek(0, 2)
     file.truncate(int(share * size) - (share == 1))
-  for function in (read, texts, lambda path: next(record_sources.blocks(path, 'train'))):
+  for function in (read, texts, lambda path: next(record_sources.portions(path, 'train'))):
     said = refusal(function, path)
     assert 'is broken or truncated' in said and said.endswith('fetch it again'), said
 

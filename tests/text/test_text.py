@@ -144,30 +144,30 @@ FORMATS = {
 
 
 @pytest.mark.parametrize('format', FORMATS)
-def test_blocks_of_any_size_give_the_same_documents(tmp_path, monkeypatch, format):
+def test_portions_of_any_size_give_the_same_documents(tmp_path, monkeypatch, format):
   path = tmp_path / 'a.txt'
   path.write_text(FORMATS[format])
   whole, counts = read(path, format=format)
-  assert len(whole) >= 2 and len(list(reader.blocks(str(path), format))) == 1
+  assert len(whole) >= 2 and len(list(reader.portions(str(path), format))) == 1
   for size in (1, 10, 20):
-    monkeypatch.setattr(reader, 'BLOCK_BYTES', size)
-    parts = list(reader.blocks(str(path), format))
-    assert len(parts) >= 2 and b''.join(block.data for block in parts) == path.read_bytes()
+    monkeypatch.setattr(reader, 'PORTION_BYTES', size)
+    parts = list(reader.portions(str(path), format))
+    assert len(parts) >= 2 and b''.join(portion.data for portion in parts) == path.read_bytes()
     assert parts[-1].position == path.stat().st_size
     assert read(path, format=format) == (whole, counts)
 
 
-def test_blocks_are_of_16_mb_at_most(tmp_path):
+def test_portions_are_of_16_mb_at_most(tmp_path):
   """With another size the text of a run would change, since long documents end elsewhere."""
   (tmp_path / 'a.txt').write_bytes(19 * (b'x' * (2**20 - 1) + b'\n'))
-  sizes = [len(block.data) for block in reader.blocks(str(tmp_path / 'a.txt'))]
+  sizes = [len(block.data) for block in reader.portions(str(tmp_path / 'a.txt'))]
   assert sizes == [16 * 2**20, 3 * 2**20]
 
 
 def test_a_document_without_end_is_cut_and_counted(tmp_path, monkeypatch):
   lines = [f'Sentence {i}.' for i in range(40)]
   (tmp_path / 'a.txt').write_text('\n'.join(lines) + '\n\nThe last.\n')
-  monkeypatch.setattr(reader, 'BLOCK_BYTES', 100)
+  monkeypatch.setattr(reader, 'PORTION_BYTES', 100)
   monkeypatch.setattr(reader, 'LONGEST_DOCUMENT', 200)
   found, counts = read(tmp_path / 'a.txt')
   assert [s for d in found for s in d.sentences] == [*lines, 'The last.']
@@ -297,11 +297,11 @@ def test_tfds_values_are_decoded_and_labels_named(prepared):
     assert not any('label' in row for _, row in rows)  # a test set has none
 
 
-def test_tfds_rows_in_several_blocks(prepared, monkeypatch):
+def test_tfds_rows_in_several_portions(prepared, monkeypatch):
   spec = f'tfds:{prepared / "tiny_corpus"}'
   whole = read(spec)
   monkeypatch.setattr(record_sources, 'TFDS_ROWS', 4)
-  assert [block.position for block in reader.blocks(spec)] == [4, 8, 10]
+  assert [portion.position for portion in reader.portions(spec)] == [4, 8, 10]
   assert read(spec) == whole
 
 

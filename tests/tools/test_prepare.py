@@ -179,10 +179,10 @@ def test_changed_text_of_the_same_size_is_seen(big, vocab, tmp_path):
   assert make(out, vocab, ('', source), **settings) == whole and content(out) == before
 
 
-def test_shards_of_several_blocks_are_gone_on_behind(big, vocab, tmp_path, monkeypatch):
+def test_shards_of_several_portions_are_gone_on_behind(big, vocab, tmp_path, monkeypatch):
   """The last file has documents of the first one, which lie in a shard that is not made again; one
   that is damaged is."""
-  monkeypatch.setattr(text, 'BLOCK_BYTES', 250_000)
+  monkeypatch.setattr(text, 'PORTION_BYTES', 250_000)
   more = write(tmp_path / 'more.txt', *(story(i, 5 + i % 60) for i in range(660, 860)))
   out, inputs = tmp_path / 'D', [('', big / 'a.txt'), ('', more)]
   settings = {'shard_mb': 1, 'duplicates': 'exact'}
@@ -237,7 +237,7 @@ def test_a_shard_of_beam_is_that_of_one_process(vocab, tmp_path):
   path = write(tmp_path / 'd.txt', *(story(i, 2) for i in range(12)))
   make(tmp_path / 'D', vocab, ('', path))
   settings = Settings((('', str(path)),), str(vocab))
-  items, _ = Maker(settings)(0, next(text.blocks(str(path))))
+  items, _ = Maker(settings)(0, next(text.portions(str(path))))
   pairs = [((0, 1, k), item) for k, item in enumerate(items)]
   random.Random(0).shuffle(pairs)
   size = tokenizers.load_folder(vocab).vocab_size

@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 from bert_jax.errors import InputError, listed, quoted
 from bert_jax.metrics import Level, LossLevel
 from bert_jax.tasks.faulty_records import Problems, Unusable, is_empty, says_no_label
-from bert_jax.tasks.labelled import always, entropy, f1_of_all, shares
+from bert_jax.tasks.labelled import always, entropy, f1_of_all, label_shares
 from bert_jax.text.values import NotJson, printed_value
 
 MOST_LABELS = 1000  # more are probably numbers or texts
@@ -175,7 +175,7 @@ def prior_of(labels: np.ndarray, counts: np.ndarray) -> tuple[float, ...]:
     mean, scale = float(labels.mean(dtype=float)), float(labels.std(dtype=float)) or 1.0
     digits = 4 - math.floor(math.log10(scale))
     return round(mean, digits), round(scale, digits)
-  return shares(counts, len(labels) if labels.ndim == 2 else 0)
+  return label_shares(counts, len(labels) if labels.ndim == 2 else 0)
 
 
 def positive(table: ConfigDict) -> str:

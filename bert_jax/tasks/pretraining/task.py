@@ -15,7 +15,7 @@ from bert_jax.errors import InputError, log
 from bert_jax.files import Path
 from bert_jax.objectives.mlm_nsp import MlmNsp
 from bert_jax.rows.corpus_rows import Rows
-from bert_jax.rows.language_mixture import Mixture, shares
+from bert_jax.rows.language_mixture import Mixture, language_shares
 from bert_jax.rows.plans import Cutting
 from bert_jax.rows.sentence_pairs import PAIRS
 from bert_jax.tasks import labelled
@@ -250,7 +250,8 @@ def _languages(config, tokenizer, split, loaded):
   corpora = _large_enough(config, split, loaded[split])
   numbers = {name: number for number, name in enumerate(loaded['train'])}
   sampling = config.corpus.sampling if split == 'train' else 1.0
-  share = shares({name: len(corpus) for name, (corpus, _) in corpora.items()}, sampling)
+  sizes = {name: len(corpus) for name, (corpus, _) in corpora.items()}
+  shares = language_shares(sizes, sampling)
   out = {}
   for name, (corpus, counts) in corpora.items():
     train_corpus, train_counts = loaded['train'][name]
@@ -261,7 +262,7 @@ def _languages(config, tokenizer, split, loaded):
       counts=counts,
       train_tokens=len(train_corpus),
       train_counts=train_counts,
-      share=share[name],
+      share=shares[name],
     )
   return out
 
@@ -313,10 +314,14 @@ def _rows(config, corpus, tokenizer, split, language, place):
 def _mixture(config, languages):
   """The Mixture of the rows of several languages, each in proportion to its share of the tokens."""
   sizes = {name: language.tokens for name, language in languages.items()}
-  seen = shares(sizes, config.corpus.sampling)
+  shares = language_shares(sizes, config.corpus.sampling)
   rows = {name: language.rows for name, language in languages.items()}
-  weights = {name: seen[name] / (part.totals['tokens'] / len(part)) for name, part in rows.items()}
-  return Mixture(rows, {name: x / sum(weights.values()) for name, x in weights.items()})
+  weights = {}
+  for name, source in rows.items():
+    tokens_per_row = source.totals['tokens'] / len(source)
+    weights[name] = shares[name] / tokens_per_row
+  total = sum(weights.values())
+  return Mixture(rows, {name: weight / total for name, weight in weights.items()})
 
 
 def _add_baselines(config, tokenizer, split, source, languages):

@@ -160,7 +160,7 @@ class Tagged(Scored):
     learnt = np.bincount(np.concatenate(tags), minlength=2)[1:]  # by piece
     if learnt.any():
       self.baselines |= labelled.entropy('tagging', learnt)
-    self.prior = labelled.shares([self.gold[label] for label in self.labels])
+    self.prior = labelled.label_shares([self.gold[label] for label in self.labels])
 
   def _learnt(self, sentence, tokens, firsts, size):
     """The tags of a row of `size` pieces between [CLS] and [SEP]: 1 + the number of a label; 0:

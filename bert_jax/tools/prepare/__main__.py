@@ -3,7 +3,7 @@
     python -m bert_jax.tools.prepare --input 'books/*.md' --vocab V --out D
     python -m bert_jax.tools.prepare --input de='de/*.txt' --input fr='fr/*.txt' --vocab V --out D
 
-and `bert_jax.train --config.data.train=D`. Files are cut into blocks of whole documents, and what
+and `bert_jax.train --config.data.train=D`. Files are cut into portions of whole documents, and what
 the workers make of them is written in order, the same for any number of processes. Started again,
 it continues after the last whole shard. With --beam it is an Apache Beam pipeline (beam.py).
 """
@@ -48,20 +48,20 @@ def _prepare(settings: Settings, out: Path, processes: int) -> dict[str, Any]:
   if settings.duplicates != 'keep':
     seen = duplicates.Seen(settings.duplicates)
   number = store.finished(out)
-  done = []  # the digests of the blocks of whole shards
+  done = []  # the digests of the portions of whole shards
   for k in range(number):
     facts, arrays = store.read_facts(store.shard_path(out, k))
-    done += facts['blocks']
+    done += facts['portions']
     if seen is not None:
       seen.add({name[5:]: array for name, array in arrays.items() if name.startswith('seen_')})
   shard = shards.Shard(out, number, tokenizer.vocab_size)
   with results(settings, processes, done) as made:
-    for items, counts, block in made:
-      shard.add(items, counts, block, seen)
+    for items, counts, portion in made:
+      shard.add(items, counts, portion, seen)
       if shard.counts['bytes'] >= settings.shard_mb << 20:
         shard.close({} if seen is None else seen.state())
         shard = shards.Shard(out, shard.number + 1, tokenizer.vocab_size)
-  if shard.blocks:
+  if shard.portions:
     shard.close({} if seen is None else seen.state())
   return shards.finish(out, plan, tokenizer)
 

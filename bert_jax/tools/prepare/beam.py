@@ -78,16 +78,16 @@ def prepare(
 
 
 def _cut(numbered, settings):
-  """Yields (place, language number, block) of an input (number, (language, path)). A document's
-  place, by which it is sorted: (number of its file, first line or row of its block, number in the
-  block)."""
+  """Yields (place, language number, portion) of an input (number, (language, path)). A document's
+  place, by which it is sorted: (number of its file, first line or row of its portion, number in the
+  portion)."""
   number, (language, path) = numbered
-  for block in settings.blocks(path):
-    yield (number, block.first), settings.languages.index(language), block
+  for portion in settings.portions(path):
+    yield (number, portion.first), settings.languages.index(language), portion
 
 
 class _Make(beam.DoFn):
-  """Makes (place, Item) of each document of a block, and counts, from what _cut yields."""
+  """Makes (place, Item) of each document of a portion, and counts, from what _cut yields."""
 
   def __init__(self, settings: prepare_steps.Settings):
     self.settings = settings
@@ -96,8 +96,8 @@ class _Make(beam.DoFn):
     self.maker = prepare_steps.Maker(self.settings)
 
   def process(self, element: Any) -> Iterator[Any]:
-    place, language, block = element
-    items, counts = self.maker(language, block)
+    place, language, portion = element
+    items, counts = self.maker(language, portion)
     yield beam.pvalue.TaggedOutput('counts', dict(counts))
     for k, item in enumerate(items):
       yield (*place, k), item

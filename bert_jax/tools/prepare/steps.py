@@ -22,7 +22,7 @@ from bert_jax import tokenizers
 from bert_jax.corpus import store
 from bert_jax.corpus.shards import Item
 from bert_jax.corpus.tokenized import digest_of, size_of
-from bert_jax.corpus.units import Encoder
+from bert_jax.corpus.units import Marker
 from bert_jax.errors import InputError
 from bert_jax.files import Path, names, write_whole
 from bert_jax.text import arrow, documents, duplicates, files
@@ -45,9 +45,9 @@ class Settings(NamedTuple):
   skip_damaged: bool = False
   text_encoding: str = ''
 
-  def encoder(self, tokenizer: tokenizers.Tokenizer) -> Encoder:
-    """The Encoder of these settings; raises errors in segmenter and lexicons."""
-    return Encoder(
+  def marker(self, tokenizer: tokenizers.Tokenizer) -> Marker:
+    """The Marker of these settings; raises errors in segmenter and lexicons."""
+    return Marker(
       tokenizer,
       segmenter=self.segmenter,
       phrases=self.phrases,
@@ -55,9 +55,9 @@ class Settings(NamedTuple):
       text_encoding=self.text_encoding,
     )
 
-  def blocks(self, path: str) -> Iterator[documents.Block]:
-    """Cuts an input into blocks of whole documents."""
-    return documents.blocks(path, self.format, self.split, self.text_encoding, self.text_field)
+  def portions(self, path: str) -> Iterator[documents.Portion]:
+    """Cuts an input into portions of whole documents."""
+    return documents.portions(path, self.format, self.split, self.text_encoding, self.text_field)
 
   @property
   def languages(self) -> tuple[str, ...]:
@@ -69,19 +69,19 @@ class Settings(NamedTuple):
 
 
 class Maker:
-  """Encodes blocks: maker(language number, block) -> (items, counts). One for each process."""
+  """Encodes portions: maker(language number, portion) -> (items, counts). One for each process."""
 
   def __init__(self, settings: Settings):
     self.settings = settings
-    self.encode = settings.encoder(tokenizers.load_folder(settings.vocab))
+    self.encode = settings.marker(tokenizers.load_folder(settings.vocab))
     self.signer = None
     if settings.duplicates == 'near':
       self.signer = duplicates.Signer()
 
-  def __call__(self, language: int, block: documents.Block) -> tuple[list[Item], Counter[str]]:
+  def __call__(self, language: int, portion: documents.Portion) -> tuple[list[Item], Counter[str]]:
     counts, kept = Counter(), []
-    settings = self.settings
-    for document in documents.read_block(block, settings.text_field, counts, settings.skip_damaged):
+    text_field, skip = self.settings.text_field, self.settings.skip_damaged
+    for document in documents.read_portion(portion, text_field, counts, skip):
       kept.append(document.sentences)
     items = []
     for sentences, record in zip(kept, self.encode(kept, counts), strict=True):
@@ -106,7 +106,7 @@ def begin(
 ) -> tuple[tokenizers.Tokenizer, dict[str, Any]]:
   """Writes vocabulary and plan.json: (tokenizer, plan). InputError if another plan is there."""
   tokenizer = tokenizers.load_folder(settings.vocab)
-  settings.encoder(tokenizer)  # raises if a lexicon or the segmenter is not there
+  settings.marker(tokenizer)  # raises if a lexicon or the segmenter is not there
   plan = _plan(settings, tokenizer, by)
   path = out / store.PLAN
   if path.is_file():
@@ -168,38 +168,38 @@ def _end_with(parent):
   os._exit(1)
 
 
-def _make(language, block):
-  return _maker(language, block)
+def _make(language, portion):
+  return _maker(language, portion)
 
 
 class Made(NamedTuple):
-  """What is made of a block of text."""
+  """What is made of a portion of text."""
 
   items: list[Item]
   counts: Counter[str]
-  block: str  # digest of the text
+  portion: str  # digest of the text
 
 
 @contextlib.contextmanager
 def results(settings: Settings, processes: int, done: Sequence[str]) -> Iterator[Iterator[Made]]:
-  """A context with an iterator over what is made of all blocks but the first ones. done: the
+  """A context with an iterator over what is made of all portions but the first ones. done: the
   digests of those; InputError if their text has changed."""
   with contextlib.ExitStack() as stack:
-    blocks = _with_bar(settings, stack)
+    portions = _with_bar(settings, stack)
     for digest in done:
-      if next((of_block for _, _, of_block in blocks), '') != digest:
+      if next((of_portion for _, _, of_portion in portions), '') != digest:
         raise InputError(
           'the text is not what it was when this corpus was begun; choose another --out'
         )
     if processes == 1:
       maker = Maker(settings)
-      yield (Made(*maker(language, block), digest) for language, block, digest in blocks)
+      yield (Made(*maker(language, portion), digest) for language, portion, digest in portions)
       return
     context = multiprocessing.get_context('spawn')
     pool = futures.ProcessPoolExecutor(processes, context, _start, (settings,))
     stack.callback(pool.shutdown, wait=False, cancel_futures=True)
     try:
-      yield _in_order(pool, blocks, 2 * processes + 1)
+      yield _in_order(pool, portions, 2 * processes + 1)
     except futures.process.BrokenProcessPool:
       raise InputError(
         'a worker process was killed, perhaps for lack of memory; give the command again with '
@@ -207,14 +207,14 @@ def results(settings: Settings, processes: int, done: Sequence[str]) -> Iterator
       ) from None
 
 
-Blocks = Iterable[tuple[int, documents.Block, str]]  # language number, block, its digest
+Portions = Iterable[tuple[int, documents.Portion, str]]  # language number, portion, its digest
 
 
-def _in_order(pool: futures.Executor, blocks: Blocks, ahead: int) -> Iterator[Made]:
-  """Yields the results of blocks in order, with `ahead` of them in the pool."""
+def _in_order(pool: futures.Executor, portions: Portions, ahead: int) -> Iterator[Made]:
+  """Yields the results of portions in order, with `ahead` of them in the pool."""
   waiting = collections.deque()
-  for language, block, digest in blocks:
-    waiting.append((pool.submit(_make, language, block), digest))
+  for language, portion, digest in portions:
+    waiting.append((pool.submit(_make, language, portion), digest))
     if len(waiting) > ahead:
       result, digest = waiting.popleft()
       yield Made(*result.result(), digest)
@@ -223,7 +223,7 @@ def _in_order(pool: futures.Executor, blocks: Blocks, ahead: int) -> Iterator[Ma
 
 
 def _with_bar(settings: Settings, stack: contextlib.ExitStack) -> Iterator[Any]:
-  """Yields the blocks of all inputs (see Blocks), with a bar in MB/s or TFDS rows."""
+  """Yields the portions of all inputs (see Portions), with a bar in MB/s or TFDS rows."""
   size = sum(settings.file_sizes())
   bar = tqdm.tqdm(
     desc='preparing',
@@ -235,8 +235,8 @@ def _with_bar(settings: Settings, stack: contextlib.ExitStack) -> Iterator[Any]:
   stack.callback(bar.close)
   for language, path in settings.inputs:
     position = 0
-    for block in settings.blocks(path):
-      digest = digest_of([block.format, str(block.first), block.data])
-      yield settings.languages.index(language), block, digest
-      bar.update(block.position - position)
-      position = block.position
+    for portion in settings.portions(path):
+      digest = digest_of([portion.format, str(portion.first), portion.data])
+      yield settings.languages.index(language), portion, digest
+      bar.update(portion.position - position)
+      position = portion.position

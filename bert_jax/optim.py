@@ -139,20 +139,36 @@ def _adam(optimizer, kind=optax.scale_by_adam):
   return kind(optimizer.beta1, optimizer.beta2, optimizer.eps)
 
 
+def _bert_adamw_chain(optimizer, decay, decayed, params):
+  return _adam(optimizer, scale_by_bert_adam), decay
+
+
+def _adamw_chain(optimizer, decay, decayed, params):
+  return _adam(optimizer), decay
+
+
+def _stable_adamw_chain(optimizer, decay, decayed, params):
+  adam = _adam(optimizer)
+  return (stable_adamw(adam, decay, optimizer.beta2, optimizer.eps, stacked_in(params)),)
+
+
+def _lamb_chain(optimizer, decay, decayed, params):
+  return _adam(optimizer), decay, scale_by_trust_ratio(decayed, stacked_in(params))
+
+
+def _muon_chain(optimizer, decay, decayed, params):
+  return muon(_adam(optimizer), params), decay
+
+
 # {name: (optimizer, decay, decayed, params) -> transformations between clipping and the rate}.
 # decay: the transformation that adds the weight decay; decayed: a tree of booleans, where it does.
 # What is summed over an array is summed by `_by_layer`.
 OPTIMIZERS: dict[str, Callable[..., tuple[GradientTransformation, ...]]] = {
-  'bert_adamw': lambda optimizer, decay, *_: (_adam(optimizer, scale_by_bert_adam), decay),
-  'adamw': lambda optimizer, decay, *_: (_adam(optimizer), decay),
-  'stable_adamw': lambda optimizer, decay, _, params: (
-    stable_adamw(_adam(optimizer), decay, optimizer.beta2, optimizer.eps, stacked_in(params)),
-  ),
-  'lamb': lambda optimizer, decay, decayed, params: (
-    *(_adam(optimizer), decay),
-    scale_by_trust_ratio(decayed, stacked_in(params)),
-  ),
-  'muon': lambda optimizer, decay, _, params: (muon(_adam(optimizer), params), decay),
+  'bert_adamw': _bert_adamw_chain,
+  'adamw': _adamw_chain,
+  'stable_adamw': _stable_adamw_chain,
+  'lamb': _lamb_chain,
+  'muon': _muon_chain,
 }
 
 

@@ -58,11 +58,15 @@ def _rebuild(storage, offset, shape, strides, *rest):
   return _Tensor(storage, offset, tuple(shape), tuple(strides))
 
 
+def _rebuild_parameter(tensor, *rest):
+  return tensor
+
+
 ALLOWED = {
   ('collections', 'OrderedDict'): OrderedDict,
   ('torch._utils', '_rebuild_tensor'): _rebuild,
   ('torch._utils', '_rebuild_tensor_v2'): _rebuild,
-  ('torch._utils', '_rebuild_parameter'): lambda data, *rest: data,
+  ('torch._utils', '_rebuild_parameter'): _rebuild_parameter,
 } | {('torch', name): kind for name, kind in TYPES.items()}
 
 

@@ -44,11 +44,17 @@ def _output(config, x_BTF):
 # their parameters in the block that calls them.
 FEED_FORWARD = {'mlp': mlp, 'glu': glu}
 
+
+def _norm_after(x, sublayer, norm, dropout):
+  return norm(x + dropout(sublayer(x)))
+
+
+def _norm_before(x, sublayer, norm, dropout):
+  return x + dropout(sublayer(norm(x)))
+
+
 # Where a sublayer has its norm: {name: (x, sublayer, norm, dropout) -> x}.
-NORM_PLACEMENTS = {
-  'post': lambda x, sublayer, norm, drop: norm(x + drop(sublayer(x))),
-  'pre': lambda x, sublayer, norm, drop: x + drop(sublayer(norm(x))),
-}
+NORM_PLACEMENTS = {'post': _norm_after, 'pre': _norm_before}
 
 
 class Block(nn.Module):
@@ -67,7 +73,7 @@ class Block(nn.Module):
     config, still = self.config, self.deterministic
 
     def residual(x, sublayer, norm_name, rate=0.0):
-      norm = layers.norm(config, norm_name) if norm_name else lambda x: x
+      norm = layers.norm(config, norm_name) if norm_name else layers.identity
       drop = Dropout(rate or config.hidden_dropout_prob, still)
       return NORM_PLACEMENTS[config.norm_placement](x, sublayer, norm, drop)
 

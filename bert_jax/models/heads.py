@@ -55,9 +55,10 @@ class Projection(nn.Module):
 
   @nn.compact
   def __call__(self, x_BND: Array) -> Array:
-    config, kinds = self.config, layers.ACTIVATIONS | {'tanh': jnp.tanh, 'none': lambda x: x}
+    config = self.config
+    activations = layers.ACTIVATIONS | {'tanh': jnp.tanh, 'none': layers.identity}
     dense = layers.exact_dense(config, config.projection_size, 'dense', config.projection_bias)
-    return kinds[config.projection_act](dense(x_BND))
+    return activations[config.projection_act](dense(x_BND))
 
 
 class MaskedLMHead(nn.Module):

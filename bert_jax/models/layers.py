@@ -24,9 +24,17 @@ def gelu(x: Array) -> Array:
   return (z * (0.5 + 0.5 * jax.lax.erf(z * math.sqrt(0.5)))).astype(x.dtype)
 
 
+def gelu_tanh(x: Array) -> Array:
+  return jax.nn.gelu(x, approximate=True)
+
+
+def identity(x: Array) -> Array:
+  return x
+
+
 ACTIVATIONS = {
   'gelu': gelu,
-  'gelu_tanh': lambda x: jax.nn.gelu(x, approximate=True),
+  'gelu_tanh': gelu_tanh,
   'relu': jax.nn.relu,
   'swish': jax.nn.swish,
 }

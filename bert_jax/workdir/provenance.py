@@ -38,7 +38,10 @@ def commit() -> str:
   """The git commit of this package, with + if files were changed since; '' if unknown."""
   if not (ROOT / '.git').exists():
     return files.read_text(ROOT / SHIPPED).strip()
-  return _git('rev-parse', 'HEAD').strip() + '+' * bool(_git('status', '--porcelain', '-uno'))
+  head = _git('rev-parse', 'HEAD').strip()
+  if _git('status', '--porcelain', '-uno'):
+    return f'{head}+'
+  return head
 
 
 def code_changes() -> str:

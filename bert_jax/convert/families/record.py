@@ -42,12 +42,25 @@ ACTIVATIONS = {
 # {key of config.json: role} in families that put a text between [CLS] and [SEP].
 ENDS = {'bos_token_id': 'cls', 'eos_token_id': 'sep'}
 
+
+def _given_or_hidden_size(embedding_size: int, hidden_size: int) -> int:
+  return embedding_size or hidden_size
+
+
+def _size_if_narrower(embedding_size: int, hidden_size: int) -> int:
+  return 0 if embedding_size == hidden_size else embedding_size
+
+
+def _hidden_size(embedding_size: int, hidden_size: int) -> int:
+  return hidden_size
+
+
 # {which embeddings have a dense layer to the hidden size: (embedding_size, hidden_size) -> the
 # embedding_size of such a model}.
 PROJECTIONS: dict[str, Callable[[int, int], int]] = {
-  'all': lambda E, D: E or D,
-  'narrower': lambda E, D: 0 if E == D else E,
-  'full width': lambda E, D: D,
+  'all': _given_or_hidden_size,
+  'narrower': _size_if_narrower,
+  'full width': _hidden_size,
 }
 
 ATTENTION = 'query', 'key', 'value', 'output'

@@ -7,16 +7,6 @@ from typing import Any
 
 NO_PAST = object()
 
-# What a field may bear on, beside how a run learns. Only the last two may change while it goes on.
-PURPOSES = {
-  'rows': 'which rows a run reads',
-  'vocabulary': 'the pieces of the vocabulary',
-  'weights': 'which parameters there are, and what they mean',
-  'start': 'where a run begins',
-  'judging': 'how and when a run is evaluated, and which checkpoint counts',
-  'free': 'nothing that is learned: devices, files, or a path whose content has a checksum',
-}
-
 
 @dataclasses.dataclass(frozen=True)
 class Field:
@@ -25,8 +15,17 @@ class Field:
   allowed: a tuple of choices, bounds such as '[0, 1)' (a round bracket excludes its end), the type
   of a tuple's members, or None. past: for a field that a fork adds, the value that its earlier runs
   had in effect, with which a config.json without the field is read, and keeps its fingerprint.
-  affects: some of PURPOSES. by_step: its value may change during a run (timeline.py): it is a text
-  such as token,phrase@1000, and `allowed` holds for each value, choices or bounds of integers."""
+  by_step: its value may change during a run (timeline.py): it is a text such as
+  token,phrase@1000, and `allowed` holds for each value, choices or bounds of integers.
+
+  affects: what it bears on, beside how a run learns. A field of the last two may change while a run
+  goes on.
+    rows        which rows a run reads
+    vocabulary  the pieces of the vocabulary
+    weights     which parameters there are, and what they mean
+    start       where a run begins
+    judging     how and when a run is evaluated, and which checkpoint counts
+    free        nothing that is learned: devices, files, or a path whose content has a checksum"""
 
   default: Any
   meaning: str

@@ -7,18 +7,13 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from bert_jax.config.check import ALL, fields, flatten
+from bert_jax.config.check import fields, flatten
 from bert_jax.field import NO_PAST, Field
 from bert_jax.files import Path
 from bert_jax.tasks import TASKS
 
 ROWS = 'rows'  # the folder of a workdir for rows that were in memory
 LENGTH = 'steps', 'epochs', 'min_steps'  # they decide, and may change as a run goes on
-
-
-def fields_affecting(*purposes: str) -> frozenset[str]:
-  """The names of the fields, of any objective, that affect one of these purposes."""
-  return frozenset(name for name, field in ALL.items() if not field.affects.isdisjoint(purposes))
 
 
 def pasts(known: Mapping[str, Field]) -> dict[str, Any]:

@@ -21,8 +21,8 @@ FIELDS = affecting({'vocabulary'}, {
     allowed='[8, inf)'),
   'data.examples_per_row': Field(1, 'the most examples packed into a row; 1: no packing',
     allowed='[1, inf)'),
-  'data.text_encoding': Field('', 'of files that are not plainly UTF-8, such as cp1251; empty: as '
-    'their letters tell', affects={'rows', 'judging'}),
+  'data.text_encoding': Field('', 'of files that are not UTF-8, such as cp1251; empty: by a byte '
+    'order mark, else UTF-8', affects={'rows', 'judging'}),
   'data.skip_damaged': Field(False, 'records that cannot be read are left out, counted and named',
     affects={'rows', 'judging'}),
 })  # fmt: skip

@@ -76,7 +76,6 @@ class Lexicon:
       raise InputError('lexicons need ahocorasick_rs; run: pip install ahocorasick_rs') from None
     patterns = sorted(set(map(_lower, entries) if do_lower_case else entries))
     self.do_lower_case = do_lower_case
-    self.entries = len(patterns)
     self._automaton = ahocorasick_rs.AhoCorasick(patterns)
 
   def matches(self, text: str) -> list[tuple[int, int]]:

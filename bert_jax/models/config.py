@@ -23,7 +23,7 @@ def setting(
 ) -> Any:
   """A field of ModelConfig, from which bert_jax/config/model.py makes a field of configs.
   allowed: choices, bounds as in '[0, 1)', or None; if the choices are the keys of a table,
-  config/model.py names the table. affects: some of the PURPOSES in bert_jax/field.py. past: see
+  config/model.py names the table. affects: as in bert_jax/field.py. past: see
   there; None: the field has none."""
   metadata = {'meaning': meaning, 'allowed': allowed, 'affects': affects, 'past': past}
   return dataclasses.field(default=default, metadata=metadata)

@@ -86,7 +86,7 @@ def config_of(
   """The config that a run follows: that of its workdir, if it has begun there, else the given one,
   completed by the model that it starts from and by its data."""
   if files.exists(workdir / contents.CONFIG):
-    return as_begun(config, workdir)
+    return _continued_config(config, workdir)
   if start.continues and start.folder != workdir:
     config = _filled_in(config, start.folder)
   else:
@@ -94,9 +94,9 @@ def config_of(
   return config_lib.check(TASKS[config.objective].resolve(config.copy_and_resolve_references()))
 
 
-def as_begun(config: ConfigDict, workdir: Path) -> ConfigDict:
-  """The config of a run that goes on in its workdir. Its length and fields that decide nothing may
-  be others now; InputError if a field that decides is."""
+def _continued_config(config: ConfigDict, workdir: Path) -> ConfigDict:
+  """The given config, with which a run goes on in its workdir. InputError if a field that decides
+  has another value than when the run began; the length of the run may change."""
   begun = contents.read_config(workdir)
   config = _filled_in(config, workdir)
   changes = config_lib.changes(begun, config)

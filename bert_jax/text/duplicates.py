@@ -3,7 +3,7 @@
 Near-duplicates share most of their runs of five words: MinHash (Broder 1997) estimates how many,
 and locality-sensitive hashing in bands says which documents to compare. A document is one if it has
 a band in common with an earlier one, removed or not, and their estimated Jaccard similarity is at
-least the threshold. So `Seen`, by document, and `near_of_band`, by band in any process, agree.
+least SIMILARITY. So `Seen`, by document, and `near_of_band`, by band in any process, agree.
 """
 
 import hashlib
@@ -18,6 +18,7 @@ import numpy as np
 from bert_jax.errors import InputError
 from bert_jax.text.sentences import UNSPACED
 
+SIMILARITY = 0.8  # the least Jaccard similarity of near-duplicates
 _WORDS = 5  # words in a shingle
 _PERMUTATIONS = 128  # the standard error of a similarity s is (s (1 - s) / 128) ** 0.5
 _SEED = 1
@@ -35,11 +36,10 @@ def exact_key(text: str) -> int:
 
 class Signer:
   """Computes MinHash signatures and the bands by which near-duplicates are found.
-  threshold: the least Jaccard similarity of near-duplicates; 0.8 is usual. The number of bands is
-  chosen for few misses, since every hit is checked: at threshold 0.8, 14 bands of 9 find a pair of
-  similarity 0.8 with probability 0.87, of 0.9 with 0.999. Pickles; needs datasketch."""
+  The number of bands is chosen for few misses, since every hit is checked: 14 bands of 9 find a
+  pair of similarity 0.8 with probability 0.87, of 0.9 with 0.999. Pickles; needs datasketch."""
 
-  def __init__(self, threshold: float = 0.8):
+  def __init__(self):
     try:
       from datasketch import MinHash, MinHashLSH
 
@@ -47,8 +47,7 @@ class Signer:
     except (ImportError, TypeError):  # version 1 has no schemes
       fault = 'near-duplicate removal needs datasketch'
       raise InputError(f"{fault}; run: pip install 'datasketch>=2'") from None
-    index = MinHashLSH(threshold, _PERMUTATIONS, weights=(0.1, 0.9))
-    self.threshold, self.num_bands = threshold, index.b
+    index = MinHashLSH(SIMILARITY, _PERMUTATIONS, weights=(0.1, 0.9))
     random = np.random.RandomState(_SEED)  # numpy promises that its numbers never change
     self._multipliers = random.randint(0, 1 << 64, (index.b, index.r), np.uint64)
 
@@ -71,18 +70,18 @@ class Signer:
     return self.bands_of(signature[None])[0].tolist()
 
   def bands_of(self, signatures: np.ndarray) -> np.ndarray:
-    """The band keys of n signatures, uint16 [n, 128], as uint64 [n, num_bands]."""
+    """The band keys of n signatures, uint16 [n, 128], as uint64 [n, bands]."""
     count, rows = self._multipliers.shape
     values = signatures[:, : count * rows].reshape(-1, count, rows)
     return np.einsum('nbr,br->nb', values, self._multipliers, dtype=np.uint64)
 
 
-def near_of_band(members: Iterable[tuple[Any, np.ndarray]], threshold: float) -> Iterator[Any]:
+def near_of_band(members: Iterable[tuple[Any, np.ndarray]]) -> Iterator[Any]:
   """Yields the order keys of the documents in one band that are near-duplicates of an earlier one.
   members: (order key, signature) of all documents with this band's key, in any order."""
   keys, signatures = zip(*sorted(members, key=lambda member: member[0]))
   for i, key in enumerate(keys):
-    if _is_near(signatures[i], signatures, range(i - 1, -1, -1), threshold):
+    if _is_near(signatures[i], signatures, range(i - 1, -1, -1)):
       yield key
 
 
@@ -90,8 +89,8 @@ class Seen:
   """Remembers documents and recognises later ones that duplicate them. kind: 'exact', or 'near',
   which recognises both. A document takes about 100 bytes, with 'near' about 2 KB."""
 
-  def __init__(self, kind: str, threshold: float = 0.8):
-    self.signer = Signer(threshold) if kind == 'near' else None
+  def __init__(self, kind: str):
+    self.signer = Signer() if kind == 'near' else None
     self._keys: dict[int, None] = {}  # the exact_key of each document, in order
     self._by_band: dict[int, list[int]] = {}  # {key of a band: numbers of its documents}
     self._signatures: list[np.ndarray] = []
@@ -102,7 +101,7 @@ class Seen:
 
   def is_duplicate(self, key: int, signature: np.ndarray | None = None) -> str:
     """Adds a document; 'exact', 'near' or '': how it duplicates an earlier one.
-    key: its exact_key. signature: from a Signer with the same threshold, if kind is 'near'."""
+    key: its exact_key. signature: from a Signer, if kind is 'near'."""
     if key in self._keys:
       return 'exact'  # later documents are compared with the first one, which is the same text
     is_near = False
@@ -112,7 +111,7 @@ class Seen:
       same_band = set()
       for band in bands:
         same_band.update(self._by_band.get(band, ()))
-      is_near = _is_near(signature, self._signatures, same_band, self.signer.threshold)
+      is_near = _is_near(signature, self._signatures, same_band)
       self._add_bands(bands, signature)
     self._keys[key] = None
     return 'near' if is_near else ''
@@ -144,14 +143,14 @@ class Seen:
 
 
 def _is_near(
-  signature: np.ndarray, signatures: Sequence[np.ndarray], numbers: Iterable[int], threshold: float
+  signature: np.ndarray, signatures: Sequence[np.ndarray], numbers: Iterable[int]
 ) -> bool:
-  """Whether the estimated similarity to one of signatures[numbers] is at least the threshold."""
+  """Whether the estimated similarity to one of signatures[numbers] is at least SIMILARITY."""
   # In steps: where many share a band they are mostly copies, and one of the first is near.
   numbers = iter(numbers)
   while some := list(itertools.islice(numbers, _STEP)):
     others = np.array([signatures[i] for i in some])
     agreeing = np.count_nonzero(others == signature, axis=1)
-    if agreeing.max() / signature.size >= threshold:
+    if agreeing.max() / signature.size >= SIMILARITY:
       return True
   return False

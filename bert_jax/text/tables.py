@@ -66,25 +66,10 @@ def records(
   object; if it returns, the line is left out. encoding: as data.text_encoding."""
 
   reader = _Reader(columns, counts, wrong, encoding)
-  yield from _counted(spec, reader.of_spec(spec, split), counts)
-
-
-def of_pipe(
-  path: Path, *, counts: Counter, wrong: Wrong = stop, encoding: str = ''
-) -> Iterator[tuple[str, Row]]:
-  """Yields what `records` does of CSV from a pipe or stdin, which has no name and is read once."""
-  reader = _Reader((), counts, wrong, encoding)
-  yield from _counted(path, reader.of_lines(path, '.csv'), counts)
-
-
-def _counted(
-  spec: str | Path, rows: Iterable[tuple[str, Row]], counts: Counter
-) -> Iterator[tuple[str, Row]]:
-  """The rows, which are counted; InputError if there is none."""
   before = counts['records']
-  for each in rows:
+  for where_and_row in reader.of_spec(spec, split):
     counts['records'] += 1
-    yield each
+    yield where_and_row
   if counts['records'] == before:
     raise InputError(f'{spec} holds no records, at most a header; give a file with at least one')
 
@@ -107,15 +92,16 @@ class _Reader(NamedTuple):
           self.counts['files'] += 1
           yield from self.of_records(str(path), split)
         else:
-          yield from self.of_lines(path, suffix(path))
+          yield from self.of_lines(path)
 
   def of_records(self, path: str, split: str) -> Iterator[tuple[str, Row]]:
     for portion in record_sources.portions(path, split):
       for where, record in record_sources.rows(portion, self.counts):
         yield where, row_of(record)
 
-  def of_lines(self, path: Path, kind: str) -> Iterator[tuple[str, Row]]:
-    """The rows of a file of lines. kind: its suffix."""
+  def of_lines(self, path: Path) -> Iterator[tuple[str, Row]]:
+    """The rows of a file of lines."""
+    kind = suffix(path)
     numbered = lines(path, self.counts, self.encoding)
     if kind in _DELIMITERS:
       rows = self.of_cells(path, _DELIMITERS[kind], numbered)

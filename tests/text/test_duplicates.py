@@ -19,7 +19,7 @@ WORDS = [f'w{i}' for i in range(5000)]
 @pytest.fixture(scope='module')
 def signer():
   pytest.importorskip('datasketch')
-  return Signer(0.8)
+  return Signer()
 
 
 def sentences(rng, count, words=12):
@@ -47,7 +47,7 @@ def test_exact_key_is_blake2b_of_the_text_whatever_its_blanks():
 
 def test_one_sentence_of_thirty_changed_is_near_and_ten_are_not(signer):
   rng = random.Random(0)
-  seen = Seen('near', 0.8)
+  seen = Seen('near')
   answers = []
   for _ in range(50):
     document = sentences(rng, 30)
@@ -86,8 +86,7 @@ def test_signature_is_datasketch_on_the_runs_of_five_words(signer):
 
 
 def test_bands_find_similar_pairs_as_often_as_they_should(signer):
-  count, rows = signer.num_bands, 9
-  assert (signer.threshold, count) == (0.8, 14)
+  count, rows = 14, 9
   rng = np.random.default_rng(0)
   for similarity in (0.5, 0.7, 0.85):
     a, other = rng.integers(0, 2**16, (2, 4000, 128)).astype(np.uint16)
@@ -109,7 +108,7 @@ def test_the_same_in_every_process_and_release(signer):
 
 def test_bands_in_any_order_remove_what_one_after_another_does(signer):
   documents = collection(signer)
-  seen = Seen('near', 0.8)
+  seen = Seen('near')
   answers = [seen.is_duplicate(*document) for document in documents]
   assert answers.count('') > 80 and answers.count('exact') > 30 and answers.count('near') > 60
   by_band = defaultdict(list)
@@ -119,7 +118,7 @@ def test_bands_in_any_order_remove_what_one_after_another_does(signer):
   removed = set()
   for members in by_band.values():
     random.Random(0).shuffle(members)
-    removed.update(near_of_band(members, 0.8))
+    removed.update(near_of_band(members))
   assert removed == {i for i, answer in enumerate(answers) if answer}
 
 
@@ -130,10 +129,10 @@ def test_the_rule_counts_documents_that_were_removed_themselves(signer):
   b[106:] += 1000
   c[88:106] += 2000
   c[106:] += 1000
-  seen = Seen('near', 0.8)
+  seen = Seen('near')
   assert [seen.is_duplicate(i << 60, x) for i, x in enumerate((a, b, c))] == ['', 'near', 'near']
-  assert list(near_of_band([(2, c), (0, a), (1, b)], 0.8)) == [1, 2]
-  assert list(near_of_band([(2, c), (0, a)], 0.8)) == []
+  assert list(near_of_band([(2, c), (0, a), (1, b)])) == [1, 2]
+  assert list(near_of_band([(2, c), (0, a)])) == []
 
 
 def test_a_near_one_is_found_behind_many_that_are_not(signer):
@@ -141,33 +140,33 @@ def test_a_near_one_is_found_behind_many_that_are_not(signer):
   signatures = rng.integers(0, 2**16, (160, 128)).astype(np.uint16)
   signatures[:, :9] = 7  # the first band
   signatures[-1, :103] = signatures[0, :103]
-  seen = Seen('near', 0.8)
+  seen = Seen('near')
   answers = [seen.is_duplicate(exact_key(str(i)), x) for i, x in enumerate(signatures)]
   assert answers == [''] * 159 + ['near']
-  assert list(near_of_band(enumerate(signatures), 0.8)) == [159]
+  assert list(near_of_band(enumerate(signatures))) == [159]
 
 
-@pytest.mark.parametrize('equal, answer', [(96, 'near'), (95, '')])
-def test_the_threshold_itself_is_near(equal, answer):
+@pytest.mark.parametrize('equal, answer', [(103, 'near'), (102, '')])
+def test_a_similarity_of_four_fifths_is_near(equal, answer):
   pytest.importorskip('datasketch')
   a = np.arange(128, dtype=np.uint16)
   b = np.where(a < equal, a, a + 1000).astype(np.uint16)
-  seen = Seen('near', 0.75)
+  seen = Seen('near')
   assert [seen.is_duplicate(1, a), seen.is_duplicate(2, b)] == ['', answer]
-  assert list(near_of_band([('a', a), ('b', b)], 0.75)) == ['b'] * bool(answer)
+  assert list(near_of_band([('a', a), ('b', b)])) == ['b'] * bool(answer)
 
 
 def test_a_restart_decides_the_same(signer):
   documents = collection(signer)
-  whole = Seen('near', 0.8)
+  whole = Seen('near')
   expected = [whole.is_duplicate(*document) for document in documents]
-  first, states = Seen('near', 0.8), []
+  first, states = Seen('near'), []
   for begin, end in ((0, 0), (0, 70), (70, 71), (71, 200)):
     answers = [first.is_duplicate(*document) for document in documents[begin:end]]
     assert answers == expected[begin:end]
     states.append(first.state())
   assert sum(len(state['keys']) for state in states) == len(first) < 200
-  second = Seen('near', 0.8)
+  second = Seen('near')
   for state in reversed(states):
     second.add(state)
   assert len(second.state()['keys']) == 0
@@ -185,4 +184,4 @@ def test_exact_state_needs_no_library(monkeypatch):
   again.add(seen.state())
   assert {again.is_duplicate(key) for key in keys} == {'exact'}
   with refused('needs datasketch; run: pip install'):
-    Signer(0.8)
+    Signer()

@@ -138,14 +138,15 @@ def test_hidden_states_are_those_of_predict(model, sentences):
     np.testing.assert_allclose(states[i], expected, atol=1e-5)
 
 
-def test_a_linear_probe_reads_the_word_from_the_embeddings(model, sentences):
+def test_a_linear_probe_reads_the_word_from_the_embeddings(model, sentences, monkeypatch):
   result = probe_layers.linear(model, sentences)
   assert len(result['accuracy']) == len(result['control']) == 2  # the embeddings and a layer
   assert result['accuracy'][0] > 0.95  # here a word says its part of speech
   scored = [tag for i, s in enumerate(sentences) for tag in s.tags if i % 5 == 4]
   assert result['words_scored'] == len(scored) and result['of_the_word'] == 1
   assert result['majority'] == scored.count('NOUN') / len(scored)
-  few = probe_layers.linear(model, sentences, 20)
+  monkeypatch.setattr(probe_layers, 'WORDS', 20)
+  few = probe_layers.linear(model, sentences)
   assert (few['words_trained'], few['words_scored']) == (20, 5)
   assert probe_layers.linear(model, [s._replace(tags=()) for s in sentences]) == {}
 

@@ -121,7 +121,7 @@ def _without_near(items):
     items
     | beam.FlatMap(lambda p: [(b, (p[0], p[1].signature)) for b in signer.bands(p[1].signature)])
     | 'GroupBands' >> beam.GroupByKey()
-    | beam.FlatMap(lambda band: duplicates.near_of_band(band[1], signer.threshold))
+    | beam.FlatMap(lambda band: duplicates.near_of_band(band[1]))
     | beam.Distinct()
     | beam.Map(lambda place: (place, True))
   )

@@ -64,21 +64,21 @@ def hidden(model: Model, sentences: Sequence[Sentence]) -> Iterator[np.ndarray]:
     yield states[:, 1 : n + 1]
 
 
-def words_of(sentences: Sequence[Sentence], most: int) -> tuple[list[Word], list[Word]]:
-  """(words that train, words that are scored), all with a tag: `most`, and a quarter of that."""
+def words_of(sentences: Sequence[Sentence]) -> tuple[list[Word], list[Word]]:
+  """(words that train, words that are scored), all with a tag: WORDS, and a quarter of that."""
   trained, scored = [], []
   for i, sentence in enumerate(sentences):
     part = scored if i % 5 == 4 else trained
     for text, tag, at in zip(sentence.words, sentence.tags, sentence.first):
       if tag and at >= 0:
         part.append(Word(i, int(at), text, tag))
-  return trained[:most], scored[: most // 4]
+  return trained[:WORDS], scored[: WORDS // 4]
 
 
-def linear(model: Model, sentences: Sequence[Sentence], most: int = WORDS) -> dict[str, Any]:
+def linear(model: Model, sentences: Sequence[Sentence]) -> dict[str, Any]:
   """Probes each layer: {'accuracy': [L + 1], 'control': [L + 1], 'majority', 'of_the_word',
   'words_trained', 'words_scored', 'tags'}, or {} if there are too few words with tags."""
-  trained, scored = words_of(sentences, most)
+  trained, scored = words_of(sentences)
   gold = [word.tag for word in trained]
   gold_scored = [word.tag for word in scored]
   tags = sorted(set(gold))

@@ -13,9 +13,10 @@ from bert_jax import config as config_lib
 from bert_jax import files, hosts, models, sharding, step
 from bert_jax.command_line import aside
 from bert_jax.errors import log
-from bert_jax.run import evaluation, metrics_log, speed, stopping, warm_start
+from bert_jax.run import evaluation, speed, stopping, warm_start
 from bert_jax.run.initialization import WEIGHTS
 from bert_jax.run.inputs import Inputs, check_continues
+from bert_jax.run.tally import Tally
 from bert_jax.tasks import TASKS
 from bert_jax.timeline import Moment
 from bert_jax.workdir import checkpoint, contents, lock, records
@@ -33,7 +34,7 @@ class Run:
   rates: np.ndarray  # the learning rate of each step
   checkpoints: checkpoint.Checkpoints
   results: Mapping[str, float]  # metrics of the newest evaluation
-  tally: metrics_log.Tally
+  tally: Tally
   clock: speed.Clock
   watch: stopping.Watch
 
@@ -103,7 +104,7 @@ def prepare(inputs: Inputs, stack: contextlib.ExitStack, started: float) -> tupl
     rates=inputs.timeline.rates(np.arange(inputs.steps)),
     checkpoints=checkpoints,
     results=meta.get('metrics', {}),
-    tally=metrics_log.Tally.from_meta(meta, inputs),
+    tally=Tally.from_meta(meta, inputs),
     clock=speed.Clock(flops_of(inputs)),
     watch=stopping.Watch(config, mesh, started, signalled),
   )

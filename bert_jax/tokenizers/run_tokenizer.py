@@ -10,7 +10,7 @@ from bert_jax.errors import InputError, log
 from bert_jax.files import Path
 from bert_jax.tokenizers.byte_level import byte_tokenizer, train_byte_level
 from bert_jax.tokenizers.language_weights import Texts
-from bert_jax.tokenizers.sentence_piece import train_sentencepiece
+from bert_jax.tokenizers.sentence_piece_trainer import train_sentencepiece
 from bert_jax.tokenizers.splitting import Splitting
 from bert_jax.tokenizers.tokenizer import Tokenizer
 from bert_jax.tokenizers.wordpiece_trainer import train_wordpiece

@@ -1,8 +1,9 @@
-"""SentencePiece: trains models, and makes of any `*.model` the content of a tokenizer.json, as
-transformers 4 converts them. The same texts give the same bytes.
+"""Makes of a `*.model` of SentencePiece the content of a tokenizer.json, as transformers 4 does.
 
-Models are read that are trained here, and those of CLASSES, released by others: the spiece.model of
-ALBERT, FNet and T5, the sentencepiece.bpe.model of XLM-R and CamemBERT, the spm.model of DeBERTa.
+Models are read that are trained here (sentence_piece_trainer.py), and those of CLASSES, released by
+others: the spiece.model of ALBERT, FNet and T5, the sentencepiece.bpe.model of XLM-R and CamemBERT,
+the spm.model of DeBERTa.
+
 ALBERT and FNet lower-case text and strip accents, if nothing says otherwise, before SentencePiece's
 own normalisation, and never take a number and the comma behind it as one piece. fairseq, by which
 XLM-R and CamemBERT were trained, has its own special pieces first, and <mask> last. DeBERTa's
@@ -10,7 +11,6 @@ XLM-R and CamemBERT were trained, has its own special pieces first, and <mask> l
 """
 
 import base64
-import io
 import re
 from typing import Any, NamedTuple
 
@@ -19,7 +19,6 @@ import sentencepiece
 from bert_jax.errors import InputError, quoted
 from bert_jax.files import Path
 from bert_jax.text import files, protobuf
-from bert_jax.tokenizers.language_weights import Texts, WeightedLines
 from bert_jax.tokenizers.reserved import RESERVED, Around, reserved_ids
 from bert_jax.tokenizers.tokenizer import SPACE, Tokenizer
 from bert_jax.tokenizers.wordpiece import special_token
@@ -35,9 +34,6 @@ _XLM_R = '<s>', '<pad>', '</s>', '<unk>'
 _CAMEMBERT = '<s>NOTUSED', '<pad>', '</s>NOTUSED', '<unk>', '<unk>NOTUSED'
 _OF_T5 = '<pad>', '</s>', '<unk>'
 _SENTINELS = tuple(f'<extra_id_{i}>' for i in reversed(range(100)))
-_SLICE = 4096  # characters; SentencePiece leaves out longer lines
-_LEFT_OUT = str.maketrans('\0\u2585', '  ')  # SentencePiece leaves out lines with these
-_THREADS = 4  # a constant, since unigram's sums depend on how the words are dealt to threads
 
 
 class Release(NamedTuple):
@@ -246,64 +242,3 @@ def _class_of(path: Path) -> str:
   kind = files.json_of(path.with_name('config.json')).get('model_type')
   by_type = {release.model_type: name for name, release in CLASSES.items()}
   return str(by_type.get(kind))
-
-
-# ------------------------------------------------------------------------------ training
-
-
-def train_sentencepiece(
-  texts: Texts,
-  *,
-  vocab_size: int,
-  model_type: str,
-  do_lower_case: bool,
-  character_coverage: float,
-  sampling: float,
-) -> tuple[Tokenizer, dict[str, Any]]:
-  """Trains a model of a type, 'unigram' or 'bpe': (it, what was counted on the way).
-  The ids are [PAD] 0, [UNK] 1, [CLS] 2, [SEP] 3, [MASK] 4, then pieces; no text produces the
-  reserved ones. The text is held in memory (46 MB of English: 1.1 GB, half a minute; unigram takes
-  five times as long where there are no blanks). sampling: see language_weights.weights."""
-  lines = WeightedLines(texts, sampling, _lines)
-  model = train_model(
-    sentence_iterator=iter(lines),
-    vocab_size=vocab_size,
-    model_type=model_type,
-    character_coverage=character_coverage,
-    normalization_rule_name='nmt_nfkc_cf' if do_lower_case else 'nmt_nfkc',
-    max_sentence_length=4 * _SLICE,  # bytes
-    pad_id=0,
-    unk_id=1,
-    bos_id=-1,
-    eos_id=-1,
-    pad_piece='[PAD]',
-    unk_piece='[UNK]',
-    control_symbols=['[CLS]', '[SEP]', '[MASK]'],
-  )
-  counts = lines.counts | {'pieces': vocab_size, 'shares': lines.shares}
-  return Tokenizer(model_content(model)), counts
-
-
-def _lines(text: str) -> list[str]:
-  """Cuts a text into lines short enough that SentencePiece does not skip them."""
-  cut = []
-  for line in text.translate(_LEFT_OUT).split('\n'):
-    line = line.strip()
-    cut += [line[i : i + _SLICE] for i in range(0, len(line), _SLICE)]
-  return cut
-
-
-def train_model(**settings: Any) -> bytes:
-  """Trains a model and returns its bytes; settings: arguments of SentencePieceTrainer.train."""
-  model = io.BytesIO()
-  try:
-    sentencepiece.SentencePieceTrainer.train(
-      **settings, model_writer=model, num_threads=_THREADS, minloglevel=2
-    )
-  except RuntimeError as error:
-    why = str(error).split('] ')[-1].strip()
-    raise InputError(
-      f'SentencePiece cannot train model.vocab_size (--size) {settings["vocab_size"]} pieces on '
-      f'this corpus: {why}'
-    ) from error
-  return model.getvalue()

@@ -17,7 +17,7 @@ from bert_jax.errors import InputError
 from bert_jax.files import Path
 from bert_jax.tokenizers.language_weights import Texts, by_language, weighted_shares, weights
 from bert_jax.tokenizers.reserved import RESERVED
-from bert_jax.tokenizers.sentence_piece import train_model
+from bert_jax.tokenizers.sentence_piece_trainer import train_model
 from bert_jax.tokenizers.splitting import MAX_WORD_CHARACTERS, Splitting
 from bert_jax.tokenizers.tokenizer import Tokenizer, checked
 from bert_jax.tokenizers.wordpiece import wordpiece_tokenizer

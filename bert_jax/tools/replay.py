@@ -27,7 +27,7 @@ from bert_jax.models.layers import traced_in
 from bert_jax.objectives.base import Objective
 from bert_jax.run import initialization, setup, warm_start
 from bert_jax.run.inputs import Inputs, check_continues, read_inputs
-from bert_jax.run.metrics_log import number
+from bert_jax.run.tally import number
 from bert_jax.tasks import teaching
 from bert_jax.timeline import Timeline
 from bert_jax.workdir import checkpoint, contents

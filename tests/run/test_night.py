@@ -20,8 +20,9 @@ from bert_jax import config as config_lib
 from bert_jax import sharding, step
 from bert_jax.errors import InputError
 from bert_jax.rows.batches import Batches
-from bert_jax.run import metrics_log, session, speed, stopping
+from bert_jax.run import session, speed, stopping
 from bert_jax.run.inputs import read_inputs
+from bert_jax.run.tally import Tally
 from bert_jax.tools import replay
 from bert_jax.train import train
 from bert_jax.workdir import contents
@@ -190,7 +191,7 @@ def test_metrics_are_counted_once_the_next_step_runs_and_spikes_by_the_losses_be
     'configs/pretrain.py:runlocal', fields('spikes.window=2 spikes.zscore=2.0')
   )
   inputs = SimpleNamespace(config=config, timeline=SimpleNamespace(jumps=lambda: {0, 2}))
-  run, settled = metrics_log.Tally(inputs), []
+  run, settled = Tally(inputs), []
   for k, loss in enumerate((2.0, 2.0, 9.0, 11.0, 12.0, 13.0, 7.0), 1):
     run.take(k, {'loss': loss, 'grad_norm': 1.0, 'seen': {'seen_tokens': 10.0**k}})
     run.settle(k == 3)
@@ -200,7 +201,7 @@ def test_metrics_are_counted_once_the_next_step_runs_and_spikes_by_the_losses_be
   assert run.events == {'loss_spikes': 1} and run.losses == [12, 13]
   assert (run.window['loss'].total, run.window['loss'].weight) == (49, 6)
   meta = {'step': 6, 'tally': run.to_meta()}
-  again = metrics_log.Tally.from_meta(json.loads(json.dumps(meta)), inputs)
+  again = Tally.from_meta(json.loads(json.dumps(meta)), inputs)
   assert again.to_meta() == run.to_meta()
   assert (again.step, again.data_counts) == (6, run.data_counts)
 

@@ -19,8 +19,9 @@ from bert_jax.config import load, timeline_of
 from bert_jax.errors import InputError
 from bert_jax.metrics import Mean
 from bert_jax.rows.source import Source
-from bert_jax.run import evaluation, metrics_log, speed, stopping
+from bert_jax.run import evaluation, speed, stopping
 from bert_jax.run.inputs import Inputs
+from bert_jax.run.tally import Tally
 from bert_jax.step import State
 
 STEPS, SPIKES_AT = 12, (5, 9)
@@ -128,7 +129,7 @@ def trains(config, workdir, kept, signalled=lambda: False, step=train_step):
   run.train_step, run.eval_step, run.constants, run.empty_carry = step, step, None, {}
   run.rates, run.clock = np.float32(1 / np.arange(1, 1 + STEPS)), speed.Clock(1.0)
   run.watch = stopping.Watch(config, mesh, time.monotonic(), signalled)
-  run.tally = metrics_log.Tally.from_meta(meta, inputs)
+  run.tally = Tally.from_meta(meta, inputs)
   state, results = train.loop(run, state)
   return float(state.params), results
 

@@ -152,7 +152,7 @@ def test_reading_time_grows_with_the_length_of_a_line(tmp_path):
 
 @pytest.mark.parametrize('blank', ['\u3000', '\xa0', '\x85', '\x1c', ' \t'])
 def test_the_cutter_and_the_reader_agree_on_what_is_blank(tmp_path, monkeypatch, blank):
-  """Small blocks give the documents that one large block gives."""
+  """Small portions give the documents that one large portion gives."""
   monkeypatch.setattr(documents, 'PORTION_BYTES', 1 << 20)
   chapters = f'# Title\n{blank}\n## Chapter\nBody one.\n{blank}\n## Next\nBody.\n'
   for name, text_ in (('a.md', chapters * 3), ('a.txt', f'One.\nTwo.\n{blank}\nThree.\n' * 3)):

@@ -20,7 +20,7 @@ from test_tables import read
 
 from bert_jax.errors import InputError
 from bert_jax.text import arrow, files, frames, record_sources, tables
-from bert_jax.text.documents import blocks, documents
+from bert_jax.text.documents import documents, portions
 
 KINDS = '.parquet', '.arrow', '.stream.arrow', '.feather', 'hf:'
 # A CSV has no other line end in a cell, nor what JSON writes for itself only.
@@ -132,7 +132,7 @@ def test_parts_are_the_same_rows_whatever_the_groups_are(tmp_path, kind, coded):
   for rows in (1000, 700, 37):
     (folder := tmp_path / f'{rows}').mkdir()
     spec = written(folder, kind, wide if kind != 'hf:' else rechunked(wide, rows), rows=rows)
-    parts, found = list(blocks(spec, split='train')), []
+    parts, found = list(portions(spec, split='train')), []
     assert [x.position for x in parts] == sorted(x.position for x in parts)
     for part in parts:
       assert len(part.data) < 2 * arrow.ROWS / 1000 * sum(map(len, words)) + 4000

@@ -93,9 +93,12 @@ NUMBERS = dict(zip(('lr', 'b1', 'b2', 'eps', 'decay'), ADAM.values()))
 
 @pytest.mark.parametrize('name', ['adamw', 'bert_adamw', 'lamb', 'stable_adamw'])
 def test_optimizers_of_adams_family_are_their_formulas(name):
-  """`zero` has no length: LAMB's first step of it is Adam's; and bias does not decay."""
-  params, gradients = draws(30, w=(5, 4), bias=(3,), zero=(2,))
+  """`zero` has no length: LAMB's first step of it is Adam's; and bias does not decay. The squares
+  of the gradients of `small` are below eps."""
+  params, gradients = draws(30, w=(5, 4), bias=(3,), zero=(2,), small=(6,))
   params['zero'] *= 0
+  for gradient in gradients:
+    gradient['small'] /= 100
   found = after(params, gradients, name=name, no_decay='bias', **ADAM)
   for key, w in params.items():
     of_key = [g[key] for g in gradients]
@@ -152,6 +155,7 @@ WSD = dict(schedule='wsd', warmup=100.0, decay=200.0)
     (dict(schedule='linear'), {0: 2, 250: 1.5}),
     (dict(schedule='cosine', warmup=100.0), {50: 1, 100: 2, 325: 1 + np.sqrt(0.5), 1500: 0}),
     (dict(schedule='constant', warmup=100.0), {0: 0, 25: 0.5, 100: 2, 1500: 2}),
+    (dict(schedule='constant', warmup=1.0), {0: 0, 1: 2}),  # a step, and no share
     (dict(schedule='inverse_sqrt', warmup=100.0), {50: 1, 100: 2, 400: 1, 900: 2 / 3}),
     (dict(schedule='wsd', decay=0.2), {0: 2, 800: 2, 900: 1}),
     (dict(schedule='wsd_sqrt', decay=400.0), {600: 2, 604: 1.8, 700: 1, 825: 0.5, 1500: 0}),

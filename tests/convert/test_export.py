@@ -212,9 +212,11 @@ def test_how_sentence_transformers_makes_a_vector(tmp_path, caplog):
 def test_how_a_vector_is_made_goes_along(tmp_path):
   """Pooling, length 1, and how many tokens are read; through a workdir, too."""
   found, vector = made('encoder and pooler'), sentence_transformers.Vector('cls', normalized=True)
+  found.config.data.seq_length = 9  # of which its tables have more
   rewrite(sent(tmp_path / 'hf', found._replace(vector=vector)))
-  settings = {'max_seq_length': 16, 'do_lower_case': False}
-  (tmp_path / 'hf' / 'sentence_bert_config.json').write_text(json.dumps(settings))
+  path = tmp_path / 'hf' / 'sentence_bert_config.json'
+  assert json.loads(path.read_text()) == {'max_seq_length': 9, 'do_lower_case': False}
+  path.write_text(json.dumps({'max_seq_length': 16, 'do_lower_case': False}))
   convert.convert(str(tmp_path / 'hf'), f'{tmp_path}/W')
   convert.convert(f'{tmp_path}/W', f'hf:{tmp_path}/again')
   # The checkpoint says it: a file of sentence-transformers in a workdir changes nothing.

@@ -136,14 +136,15 @@ def test_greedy_decoding_is_the_naive_one_and_ends_at_a_stop_token():
   expected = [naive(*causal('learned'), prompt, 8) for prompt in PROMPTS]
   state = decoded('learned', PROMPTS, Choice())
   assert texts(state.ids) == expected
-  for prompt, made, score in zip(PROMPTS, expected, state.scores):
-    logs = log_softmax(np.asarray(whole(*causal('learned'), padded([prompt + made], 24)))[0])
-    total = logs[len(prompt) - 1 + np.arange(len(made)), made].sum()
-    np.testing.assert_allclose(score, total, rtol=1e-5)
   stop = expected[0][3]
   cut = [x[: x.index(stop) + 1] if stop in x else x for x in expected]
   ended = decoded('learned', PROMPTS, Choice(stop_ids=(stop,)))
   assert texts(ended.ids) == cut and cut != expected
+  scores = zip(PROMPTS * 2, expected + cut, [*state.scores, *ended.scores], strict=True)
+  for prompt, made, score in scores:
+    logs = log_softmax(np.asarray(whole(*causal('learned'), padded([prompt + made], 24)))[0])
+    total = logs[len(prompt) - 1 + np.arange(len(made)), made].sum()
+    np.testing.assert_allclose(score, total, rtol=1e-5)
   # As many tokens at once as one likes: streamed, it is the same.
   streamed = decoded('learned', PROMPTS, Choice(), upto=(2, 3, 4, 5, 8))
   assert texts(streamed.ids) == expected
@@ -202,6 +203,11 @@ def test_only_the_likeliest_tokens_are_drawn_and_as_often_as_their_shares(option
   if len(kept) > 1:
     assert is_drawn(counts[sorted(kept)], LOGITS[sorted(kept)] / options['temperature'])
     assert not is_drawn(counts[sorted(kept)], LOGITS[sorted(kept)] / 0.66)  # and the test can tell
+
+
+def test_no_more_tokens_are_kept_than_add_up_to_top_p():
+  kept = Choice(temperature=1.0, top_p=0.5).kept(jnp.zeros((1, 4)))
+  assert np.isfinite(kept).sum() == 2
 
 
 V, N = 4, 5  # of a toy whose logits follow from all tokens before

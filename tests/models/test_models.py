@@ -83,7 +83,9 @@ WINDOWS = dict(attention_window=5, global_attention_every=2, num_hidden_layers=3
     ONE | dict(position_embeddings='sinusoidal', embedding_scale=True, hidden_act='relu'),
     ONE | dict(position_embeddings='scaled_sinusoidal', embedding_norm=False, embedding_size=7),
     ONE | dict(position_embeddings='none', type_vocab_size=0, norm='rms_norm', layer_norm_eps=0.1),
-    ONE | dict(position_embeddings='alibi', hidden_act='gelu_tanh', attention_implementation='xla'),
+    ONE
+    | dict(position_embeddings='alibi', hidden_act='gelu_tanh', attention_implementation='xla')
+    | dict(num_attention_heads=6),  # slopes of four, and two of those of eight
     dict(position_embeddings='alibi', attention_window=6, causal=True, scan_layers=True),
     ONE
     | ROTARY

@@ -155,7 +155,7 @@ def test_texts_that_are_no_negatives_are_masked_and_counted(params):
 
 @pytest.mark.parametrize('empty_score', [-1.0, 5.0])
 def test_pairs_with_scores_are_put_in_their_order(params, empty_score):
-  of = objective(loss='cosent')
+  of = objective(loss='cosent', temperature=0.5)  # at which each pair of pairs counts
   batch = batch_of(of)
   batch['scores'][-1, of.texts :] = empty_score
   loss, _ = loss_of(of, params, batch)
@@ -164,7 +164,7 @@ def test_pairs_with_scores_are_put_in_their_order(params, empty_score):
   similar = (vectors[:, 0] * vectors[:, 1]).sum(-1) / norms.prod(-1)
   assert scores[7, 0] == empty_score and there[7].sum() == 0
   higher = [(i, j) for i, j in np.ndindex(7, 7) if scores[i, 0] > scores[j, 0]]
-  total = 1 + sum(np.exp((similar[j] - similar[i]) / 0.05) for i, j in higher)
+  total = 1 + sum(np.exp((similar[j] - similar[i]) / 0.5) for i, j in higher)
   assert float(loss) == pytest.approx(np.log(total), rel=1e-5)
   # Pairs of which all have one score teach nothing, and count nowhere.
   batch['scores'][:] = 2.0

@@ -142,9 +142,10 @@ def test_replay_runs_a_step_alone(corpus_file, tmp_path, monkeypatch):
   assert math.isfinite(facts['mlm']) and facts['rows'] == dumped['rows']
   assert facts['first_not_finite'] == ''  # the labels are wrong, and no module
   assert facts['module_norms']['nsp/dense'] == 'nan'
-  facts, line = replay.replay(workdir, 2), lines(workdir, 'train')[1]
-  for name in ('loss', 'mlm', 'nsp', 'grad_norm'):
-    assert facts[name] == pytest.approx(line[name], rel=1e-5), name
+  for at in (2, 7):  # where there is a checkpoint of it, from before that
+    facts, line = replay.replay(workdir, at), lines(workdir, 'train')[at - 1]
+    for name in ('step', 'loss', 'mlm', 'nsp', 'grad_norm'):
+      assert facts[name] == pytest.approx(line[name], rel=1e-5), name
   norms = np.array(list(facts['module_norms'].values()))
   assert np.sqrt((norms**2).sum()) == pytest.approx(line['grad_norm'], rel=1e-5)
   assert len(facts['rows']) == 8 and facts['first_not_finite'] == ''

@@ -116,8 +116,9 @@ def test_every_single_bit_counts_in_the_checksum():
 
 
 def test_best_latest_and_every_are_kept_also_after_a_resume(tmp_path):
-  """The score of the best comes from the disk; judged on other data, it is none."""
-  settings, steps = kept_by(keep_latest=2, keep_every=16), []
+  """The score of the best comes from the disk; judged on other data, it is none, and patience
+  counts from there."""
+  settings, steps, begun = kept_by(keep_latest=2, keep_every=16), [], []
   state = State(jnp.int32(0), {'x': jnp.arange(3.0)}, {}, {})
   shape = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)
   for judged_by, scores in (
@@ -129,12 +130,13 @@ def test_best_latest_and_every_are_kept_also_after_a_resume(tmp_path):
     with contextlib.closing(opened) as checkpoints:
       if steps:
         checkpoints.restore(jax.tree.map(shape, state))
+        begun.append(checkpoints.best['step'])
       for number, score in scores.items():
         checkpoints.is_best({'score': score}, number)
         checkpoints.save(dataclasses.replace(state, step=jnp.int32(number)), {'score': score}, {})
         checkpoints.wait()
       steps.append(checkpoints.steps())
-  assert steps == [[8, 16, 20, 24], [8, 16, 26, 27], [16, 28, 29, 30]]
+  assert steps == [[8, 16, 20, 24], [8, 16, 26, 27], [16, 28, 29, 30]] and begun == [8, 27]
 
 
 def kept_by(**changes):

@@ -163,6 +163,7 @@ def test_answers_go_by_the_id_of_a_row(tmp_path, vocab, tokenizer, more, wanted)
   [
     ('abbb', '', {'f1': 'constant'}),  # of the second label
     ('abbcc', '', {'macro_f1': 'majority'}),
+    ('abb', 'table.labels=a,b,c', {'macro_f1': 'majority'}),  # of the labels that occur
     (['b', None, None, 'b', 'a'], 'table.labels=a,b', {'f1': 'constant'}),
   ],
 )

@@ -154,6 +154,19 @@ def test_tags_and_labels_by_number_have_names(tmp_path, letters):
   assert rows_of('table', path, letters) == wanted
 
 
+def test_what_is_held_out_is_a_share_of_the_training_split(tmp_path):
+  """Of a set that has an evaluation split, too."""
+  datasets, sets = pytest.importorskip('datasets'), {}
+  for name in ('train', 'validation'):
+    rows = [{'sentence': f'{name} {k}', 'label': 'up'} for k in range(20)]
+    sets[name] = datasets.Dataset.from_list(rows)
+  datasets.DatasetDict(sets).save_to_disk(str(tmp_path / 'saved'))
+  given = f'data.train=hf:{tmp_path}/saved data.eval= table.eval_share=0.3'
+  config = c.load('configs/finetune.py:task=table', fields(given))
+  train, held = (list(classification.read(config, x, Problems(x))) for x in ('train', 'eval'))
+  assert held and {x.texts[0] for x in train + held} == {f'train {k}' for k in range(20)}
+
+
 def test_null_cells_are_empty_texts_as_in_csv(tmp_path):
   counts = []
   for kind in ('.jsonl', '.parquet', '.csv'):

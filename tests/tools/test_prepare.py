@@ -277,6 +277,11 @@ def test_another_text_or_vocabulary_is_another_corpus(vocab, tmp_path):
   other = tokenizers.wordpiece_tokenizer(pieces[:5] + pieces[:4:-1])  # the same pieces, other ids
   with pytest.raises(InputError, match='was prepared with another vocabulary than this run has'):
     Store(tmp_path / 'A', other)
+  tokenizers.wordpiece_tokenizer([*pieces[:-1], 'other']).save(tmp_path / 'V')  # the same ids here
+  meta = make(tmp_path / 'D', tmp_path / 'V', ('', tmp_path / 'd.txt'))
+  assert meta['fingerprint'] != found[2] == store.read_meta(tmp_path / 'C')['fingerprint']
+  tokens = (documents(tmp_path / name)[0] for name in 'CD')
+  assert next(tokens) == next(tokens)
 
 
 def test_a_corpus_brings_its_vocabulary_and_casing(tmp_path):

@@ -251,6 +251,7 @@ def test_a_status_says_which_runs_stand_in_a_mean(tmp_path):
   (panel,) = found.panels
   row = panel.compared('mlm').loc[beta(8)]
   assert (row.seeds, row.collapsed) == (4, 1)
+  assert panel.compared('mlm').p[beta(7)] > 0  # one that collapsed takes nothing from the others
   assert row['mean'] == pytest.approx(3.23 / 4)
   cells = panels.comparison(panel, 'mlm').set_index('arm')
   assert cells['mean ± sd'][beta(8)].endswith('(1 of 4 collapsed)')

@@ -136,7 +136,13 @@ def test_answers_are_called_by_their_data(tmp_path):
 
 
 @pytest.mark.parametrize(
-  'change', ['model.num_attention_heads=4', 'model.layer_norm_eps=1e-3', 'objective=electra']
+  'change',
+  [
+    'model.num_attention_heads=4',
+    'model.layer_norm_eps=1e-3',
+    'objective=electra',
+    'tokenizer.do_lower_case=false',
+  ],
 )
 def test_what_bears_on_weights_is_the_runs(change, workdir):
   """A value in the command of an evaluation that differs is named."""

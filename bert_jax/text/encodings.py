@@ -78,14 +78,23 @@ class Checked:
       self.bad += line.decode(errors='replace').count('\ufffd')
       self.sample += line[:SAMPLE]
     if self.bad > 1 and self.bad > MOST_BAD * self.size:
-      import charset_normalizer  # slow to import
-
-      match = charset_normalizer.from_bytes(self.sample, cp_isolation=PROPOSED).best()
-      proposal = f'perhaps {match.encoding}' if match else 'such as cp1252'
+      proposal = _proposal(self.sample)
       raise InputError(
         f'{self.path} is not UTF-8 (line {number}); name its encoding in {FIELD}, {proposal}, or '
         'utf-8 to have the bytes that are no characters replaced.'
       )
+
+
+def _proposal(sample: bytes) -> str:
+  """The likeliest encoding of a text in words; of equally likely ones, as cp1250 and cp1252 are for
+  much of French, the first of PROPOSED."""
+  import charset_normalizer  # slow to import
+
+  ranks = []
+  for match in charset_normalizer.from_bytes(sample, cp_isolation=PROPOSED):
+    same_text = min(PROPOSED.index(name) for name in match.could_be_from_charset)
+    ranks.append((match.chaos, -match.coherence, same_text))
+  return f'perhaps {PROPOSED[min(ranks)[-1]]}' if ranks else 'such as cp1252'
 
 
 def decode(raw: bytes, counts: Counter) -> str:

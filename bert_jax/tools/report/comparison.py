@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from bert_jax import files
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, listed, quoted
 from bert_jax.files import Path
 from bert_jax.tools.report.statistics import (
   Difference,
@@ -47,6 +47,12 @@ def compare(df: pd.DataFrame, metric: str, baseline: str = '') -> pd.DataFrame:
   if final.groupby(['task', 'under']).ngroups > 1:
     raise InputError('the table has several tasks or evaluations; compare df[df.under == ...].')
   arms = list(dict.fromkeys(final.arm))
+  if baseline and baseline not in arms:
+    raise InputError(f'there is no arm {quoted(baseline)}, only {listed(arms)}.')
+  if metric not in set(final.metric):
+    raise InputError(
+      f'there is no metric {quoted(metric)}, only {listed(sorted(set(final.metric)))}.'
+    )
   arms.sort(key=lambda arm: arm != baseline)
   chosen = final[(final.metric == metric) & final.value.notna()]
   step = rounding(chosen, metric)

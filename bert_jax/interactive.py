@@ -19,7 +19,7 @@ from typing import Any
 
 from bert_jax import config as config_lib
 from bert_jax import evaluate, files, notebooks, train
-from bert_jax.errors import writing
+from bert_jax.errors import InputError, writing
 from bert_jax.files import Path
 from bert_jax.predict.model import Model
 from bert_jax.tasks.record import Family
@@ -70,6 +70,8 @@ def finetune(
   hf:NAME. fields: of the config, by name: epochs=5, **{'table.text_column': 'body'}."""
   if isinstance(task, Family):
     task = f'table,objective={config_lib.add(task)}'
+  if train is None and 'data.train' not in fields and 'docs' not in task.split(','):
+    raise InputError("train is None; give rows or a path, or task='docs', the embedded task.")
   spec = f'configs/finetune.py:task={task}'
   if model in config_lib.SIZES:
     spec += f',size={model}'

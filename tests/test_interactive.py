@@ -148,6 +148,11 @@ def test_pretraining_and_any_other_config(seen, tmp_path):
   assert pd.read_parquet(third.data.train).to_dict('records') == [{'a': 'x', 'b': 'y'}]
 
 
+def test_no_rows_are_no_embedded_task(tmp_path):
+  with pytest.raises(InputError, match='train is None'):
+    bert_jax.finetune(table().drop(columns='id', inplace=True), tmp_path / 'W')
+
+
 @pytest.mark.parametrize('call, said', [
   (dict(learning_rate=1e-3), "config has no field 'learning_rate'; did you mean 'optimizer.learn"),
   (dict(model='bert-elsewhere'), 'bert-elsewhere holds no run and no model'),

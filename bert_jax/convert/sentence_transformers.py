@@ -153,7 +153,8 @@ def write(
   write_json(folder / places[1] / 'config.json', pooling)
   write_json(folder / LENGTH, {'max_seq_length': length, 'do_lower_case': vector.lower})
   prompts = {'prompts': vector.prompts, 'default_prompt_name': vector.prompt or None}
-  write_json(folder / PROMPTS, prompts)
+  similarity = {'similarity_fn_name': 'cosine' if vector.normalized else 'dot'}
+  write_json(folder / PROMPTS, similarity | prompts)
   if dense:
     inside = folder / DENSE
     inside.mkdir()

@@ -26,6 +26,11 @@ def _faults_of_mixers(config: ModelConfig, causal: bool | str) -> Iterator[str]:
       'model.memory_length is for the attention of layers that are each their own; set it to 0, or '
       'model.mixer=attention and model.share_layers=false.'
     )
+  if attends and positions.turn and config.head_size % 2:
+    yield (
+      f'model.position_embeddings={config.position_embeddings} turns pairs of numbers, and heads '
+      f'have {config.head_size}; change model.num_attention_heads or attention_head_size.'
+    )
   if config.num_attention_heads % config.key_value_heads:
     yield (
       f'model.num_key_value_heads {config.num_key_value_heads} does not divide '
@@ -80,6 +85,8 @@ def _faults_of_kernels(config: ModelConfig, causal: bool | str) -> Iterator[str]
   cannot = []  # what it cannot, and how else it goes
   if kernel != 'einsum' and config.attention_probs_dropout_prob:
     cannot.append('drop attention probabilities; set model.attention_probs_dropout_prob=0, or use')
+  if kernel == 'cudnn' and config.dtype == 'float32':
+    cannot.append('compute in float32; set model.dtype=bfloat16, or use xla or')
   if kernel in ('cudnn', 'splash') and (positions.bias or positions.own_scores):
     cannot.append('add a bias (ALiBi, relative) to the scores; use xla or')
   if kernel == 'splash':

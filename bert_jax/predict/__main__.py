@@ -148,8 +148,8 @@ def check(args: argparse.Namespace, command: argparse.ArgumentParser) -> None:
     if args.export and name not in OF_EXPORT and value != command.get_default(name):
       flag = name.replace('_', '-')
       raise InputError(f'--export answers no lines; leave out --{flag}.')
-  if args.columns and not args.input:
-    raise InputError('--columns names columns of a table; name the table by --input.')
+  if (args.columns or args.text_encoding) and not args.input:
+    raise InputError('--columns and --text-encoding are for a file; name it by --input.')
   is_there = os.path.isfile(args.input) and os.path.isfile(args.output)
   if is_there and os.path.samefile(args.input, args.output):
     raise InputError(f'--output {args.output} is --input too; name another file.')

@@ -54,6 +54,8 @@ class Model:
     config = origin.config.copy_and_resolve_references()
     # These fields were set for the device of the training.
     config.model.update(scan_layers=False, remat='none', attention_implementation='einsum')
+    if dtype not in ('', 'float32', 'bfloat16'):
+      raise InputError(f'dtype is {dtype!r}; use float32 or bfloat16.')
     on_cpu = jax.default_backend() == 'cpu'
     if dtype or on_cpu:
       config.model.dtype = dtype or 'float32'
@@ -154,6 +156,8 @@ class Model:
 
   def states(self, texts: Iterable[str | tuple[str, str]]) -> list[hidden_states.States]:
     """For each text or pair the attention and hidden states of all layers."""
+    if isinstance(texts, str):
+      raise InputError('states takes a list of texts, or of pairs; put what is asked in [].')
     parts = [(text,) if isinstance(text, str) else text for text in texts]
     return [hidden_states.states(self, part) for part in parts]
 

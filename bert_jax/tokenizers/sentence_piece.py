@@ -98,6 +98,8 @@ def content_of(path: Path) -> tuple[dict[str, Any], Release]:
   if name == _DEBERTA:
     before = [_LOWER, _STRIP] if settings.get('do_lower_case') else [_STRIP]
     steps, splitters = [*before, *charsmap, _ONE_BLANK], [SPACE]
+    if settings.get('split_by_punct'):
+      splitters = [{'type': 'Punctuation', 'behavior': 'Isolated'}, SPACE]
   else:
     before = [] if release.first else _of_albert(settings)
     steps, splitters = [*before, *charsmap], [{'type': 'WhitespaceSplit'}, SPACE]

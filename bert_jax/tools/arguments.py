@@ -17,7 +17,7 @@ def add_text(add: Callable[..., Any]) -> None:
   what += '{language}: each of --languages'
   add('--input', action='append', required=True, metavar='[LANGUAGE=]SPEC', help=what)
   add('--languages', default='', help='a,b,c')
-  add('--format', default='auto', help='auto, sentences, lines, paragraphs, jsonl')
+  add('--format', default='auto', help='auto, sentences, lines, paragraphs, jsonl, wiki, wikitext')
   add('--text-field', default='text', help='of a record (JSONL, Parquet, TFDS, hf:)')
   add('--text-encoding', default='', help='of files that are not UTF-8; default: UTF-8')
   add('--split', default='train', help='of a set, tfds: or hf:')

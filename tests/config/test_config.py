@@ -14,6 +14,7 @@ from bert_jax.field import NO_PAST, Field
 from bert_jax.tasks import TASKS
 
 FULL = 'corpus.rows=lm loss.nsp_weight=0'
+CUDNN = 'model.attention_implementation=cudnn model.dtype=float32'
 PRETRAIN, TABLE, NER = 'pretrain.py:runlocal', 'finetune.py:task=table', 'finetune.py:task=ner'
 
 
@@ -37,6 +38,7 @@ PRETRAIN, TABLE, NER = 'pretrain.py:runlocal', 'finetune.py:task=table', 'finetu
     (PRETRAIN, 'model.hidden_size=101', 'model.num_attention_heads'),
     (PRETRAIN, 'data.seq_length=1000', 'model.max_position_embeddings'),
     (PRETRAIN, 'model.attention_implementation=xla', 'cannot drop attention probabilities'),
+    (PRETRAIN, f'{CUDNN} model.attention_probs_dropout_prob=0', 'model.dtype=bfloat16'),
     (PRETRAIN, 'optimizer.accumulation=5', 'optimizer.accumulation'),
     (PRETRAIN, 'mesh.fsdp=-1', 'mesh'),
     (PRETRAIN, 'optimizer.lr_multipliers=("a",)', 'optimizer.lr_multipliers'),

@@ -162,6 +162,7 @@ DEBERTA = dict(position_embeddings='disentangled', max_relative_positions=11)
     (dict(global_attention_every=3), False, 'attention_window'),
     (dict(memory_length=3, share_layers=True), False, 'model.share_layers=false'),
     (dict(attention_implementation='xla', attention_probs_dropout_prob=0.1), False, 'cannot drop'),
+    (dict(position_embeddings='rotary', attention_head_size=3), False, 'heads have 3'),
     (dict(mixer='conv'), 'by row', 'use attention'),
     (dict(mixer='conv', conv_width=4), False, 'model.conv_width 4'),
     (dict(mixer='bag', position_embeddings='relative'), False, 'model.mixer=bag'),

@@ -173,6 +173,8 @@ def test_attention_reads_a_text_or_two(pretrained_model):
     counts.clear()
     (found,) = pretrained_model.states([text])
     assert len(found.tokens) == pretrained_model.limit == 32 and counts.total() == cut
+  with pytest.raises(InputError, match='put what is asked in'):
+    pretrained_model.states('old river')
   (found,) = pretrained_model.states([('old', 'river')])
   assert found.tokens == ['[CLS]', 'old', '[SEP]', 'river', '[SEP]']
 

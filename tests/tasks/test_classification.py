@@ -1,6 +1,7 @@
 """Classification, regression and pairs: scores, long texts, weights, faulty tables."""
 
 import itertools
+import re
 
 import jax
 import numpy as np
@@ -452,3 +453,18 @@ def test_the_embedded_task_keeps_what_pretraining_holds_out(tmp_path, monkeypatc
   for spec in ('configs/quickstart.py:stage=pretrain', 'configs/pretrain.py:runlocal'):
     share = c.load(spec).corpus.eval_share
     assert all(documents.held_out(sentences[module], share) for module in modules['eval'])
+
+
+@pytest.mark.parametrize(
+  'labels, more, said',
+  [('a|b a c', '', "label 'a|b' has a |"), ('a b a', 'table.eval_share=0.999999', 'holds out all')],
+)
+def test_labels_and_shares_that_leave_nothing_to_learn_are_refused(
+  tmp_path, vocab, tokenizer, labels, more, said
+):
+  rows = [f'{WORDS[i]}\t{label}' for i, label in enumerate(labels.split())]
+  path = tmp_path / 'train.tsv'
+  path.write_text('\n'.join(['sentence\tlabel', *rows]))
+  with pytest.raises(InputError, match=re.escape(said)):
+    config = classification.resolve(finetune(vocab, path, 'data.eval=', more))
+    source_of(config, tokenizer, 'train')

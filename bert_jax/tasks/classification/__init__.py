@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from ml_collections import ConfigDict
 
-from bert_jax.errors import InputError, quoted
+from bert_jax.errors import InputError, listed, quoted
 from bert_jax.field import Field, affecting, pairs_with_positive_numbers
 from bert_jax.tasks import labelled, remarks, teaching
 from bert_jax.tasks.ask import OfHead, texts_in
@@ -92,6 +92,8 @@ def from_released(config: ConfigDict, released: Released) -> None:
   table.ends = not config.model.causal
   table.multi_label = released.problem == 'multi_label_classification'
   table.regression = not table.multi_label and len(labels) == 1
+  if any('|' in label for label in labels):
+    raise InputError(f'a label of {listed(labels)} has a | in it; rename it in id2label.')
   if not table.regression:
     table.labels = labels
 

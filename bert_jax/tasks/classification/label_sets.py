@@ -105,6 +105,13 @@ def label_set(table: ConfigDict, labels: Collection[str]) -> tuple[str, ...]:
       f'column {table.label_column!r} holds {len(labels)} labels: {listed(sorted(labels), 3)}; '
       'name another table.label_column or set table.regression=true.'
     )
+  for label in labels:
+    if '|' in label:
+      raise InputError(
+        f'label {quoted(label)} has a | in it, which parts the spellings of a label; write it '
+        'otherwise or, if these are several labels of a text, set table.multi_label=true and '
+        "table.label_separator='|'."
+      )
   return tuple(sorted(labels))
 
 

@@ -66,11 +66,12 @@ def read(
 
 def _held_out(examples, share, problems):
   """The texts of `examples` that are held out, drawn by themselves alone."""
-  held_out = {x.texts for x in examples if documents.held_out(x.texts, share)}
-  if not held_out:
+  texts = {example.texts for example in examples}
+  held_out = {x for x in texts if documents.held_out(x, share)}
+  if len(held_out) in (0, len(texts)):
     raise InputError(
-      f'table.eval_share={share} of the {len(examples)} examples of data.train holds out none; use '
-      'a larger share, or name a file in data.eval.'
+      f'table.eval_share={share} of the {len(examples)} examples of data.train holds out '
+      f'{"all" if held_out else "none"}; use another share, or name a file in data.eval.'
     )
   count = sum(example.texts in held_out for example in examples)
   problems.counts['examples held out of training (table.eval_share)'] = count

@@ -26,7 +26,7 @@ from bert_jax import hosts, metrics, sharding, step, tokenizers
 from bert_jax.command_line import aligned, command_line, command_parser
 from bert_jax.convert import from_huggingface
 from bert_jax.errors import InputError, log
-from bert_jax.files import Path, make_folder, write_json
+from bert_jax.files import Path, make_folder, write_sealed
 from bert_jax.models import layers
 from bert_jax.rows.batches import batches_of
 from bert_jax.run import evaluation, teacher
@@ -172,7 +172,7 @@ def evaluate_sets(
     log.info('%s: %s', part.name, metrics.to_json(part.metrics))
   if hosts.first():
     make_folder(out)
-    write_json(out / 'scores.json', json.loads(metrics.to_json(results)))
+    write_sealed(out / 'scores.json', json.loads(metrics.to_json(results)))
   return results
 
 

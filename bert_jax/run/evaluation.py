@@ -5,6 +5,7 @@ label was least likely), and files for official scorers.
 
 import contextlib
 import json
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -185,6 +186,7 @@ def write(
   texts = {'predictions.jsonl': _lines(answers), 'worst.jsonl': _lines(worst)}
   texts |= source.files(answers)
   scores = {**result, **beside(result, source, answers), 'by_length': source.by_length(answers)}
+  scores['predictions_crc32'] = zlib.crc32(texts['predictions.jsonl'].encode())
   with writing(folder, 'write elsewhere (evaluate --out)'):
     make_folder(folder)
     for name, text in texts.items():

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import zlib
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,7 @@ from test_classification import outputs_of, source_of
 
 from bert_jax import evaluate, models
 from bert_jax.errors import InputError
+from bert_jax.files import seal
 from bert_jax.run import warm_start
 from bert_jax.run.inputs import read_inputs
 
@@ -104,6 +106,8 @@ def test_evaluation_writes_what_was_answered(glue_run, tmp_path):
     own = answer['probabilities'][answer['gold']]
     assert answer['loss'] == pytest.approx(-math.log(own), rel=1e-5)
   scores = json.loads((folder / 'scores.json').read_text())
+  written = (folder / 'predictions.jsonl').read_bytes()
+  assert scores['predictions_crc32'] == zlib.crc32(written)
   right = np.mean([a['gold'] == a['prediction'] for a in answers])
   assert scores['classification_accuracy'] == pytest.approx(right)
   assert scores['examples'] == 20 and 0.5 <= scores['classification_accuracy_majority'] < 1
@@ -124,6 +128,8 @@ def test_several_sets_are_a_table_of_their_metrics(glue_run, tmp_path):
   shown = [float(row.split()[column]) for row in rows[1:]]
   assert shown[-1] == pytest.approx(np.mean(shown[:-1]), abs=1e-4)
   written = workdir / 'eval' / 'sets'
+  scores = json.loads((written / 'scores.json').read_text())
+  assert scores.pop('seal') == seal(scores) and [*scores] == [*results]
   for name in ('de', 'hi'):
     answers = (written / name / 'predictions.jsonl').read_text().splitlines()
     assert {json.loads(x)['where'].partition(':')[0] for x in answers} == {f'{name}.tsv'}

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import statistics
+import zlib
 
 import numpy as np
 import pytest
@@ -183,10 +184,15 @@ def labelled(folder, arms, right, baseline=''):
     out.mkdir(parents=True)
     rows = enumerate(right[arm][seed])
     answers = [{'id': f'{n}', 'gold': 'x', 'prediction': 'yx'[int(good)]} for n, good in rows]
-    (out / 'predictions.jsonl').write_text('\n'.join(map(json.dumps, answers)))
     scores = {'tokens': '0-64', 'examples': len(answers), 'classification_accuracy': 0.5}
-    (out / 'scores.json').write_text(json.dumps({'by_length': [scores]}))
+    write_answers(out, '\n'.join(map(json.dumps, answers)), scores)
   return folder
+
+
+def write_answers(folder, text, scores):
+  (folder / 'predictions.jsonl').write_text(text)
+  known = {'by_length': [scores], 'predictions_crc32': zlib.crc32(text.encode())}
+  (folder / 'scores.json').write_text(json.dumps(known))
 
 
 def test_scores_of_few_examples_have_intervals_and_tests_over_examples_too(tmp_path):
@@ -212,10 +218,18 @@ def test_scores_of_few_examples_have_intervals_and_tests_over_examples_too(tmp_p
   assert percent[scaled].to_list() == pytest.approx((100 * row[scaled]).to_list())
   assert percent.p == pytest.approx(row.p) and percent.p_examples_low == row.p_examples_low
   # Answers to other examples are compared with none.
-  path = answers_folder(folder / f'{arms[1]},seed=0', '', 'b.tsv', 2) / 'predictions.jsonl'
-  path.write_text(path.read_text().replace('"id": "0"', '"id": "z"'))
+  of_seed = answers_folder(folder / f'{arms[1]},seed=0', '', 'b.tsv', 2)
+  text = (of_seed / 'predictions.jsonl').read_text()
+  write_answers(of_seed, text.replace('"id": "0"', '"id": "z"'), {'examples': 80})
   row = compared(folder, metric='classification_accuracy').loc[arms[1]]
   assert (row.p_examples_low, row.p_examples_high) == pytest.approx((min(ps[1:]), max(ps[1:])))
+  # So are answers that are not as they were written, with a remark.
+  (of_seed / 'predictions.jsonl').write_text(text[: len(text) // 2])
+  found = report.read(folder)
+  damaged = found.panels[0].compared('classification_accuracy').loc[arms[1]]
+  assert damaged.p_examples_low == row.p_examples_low
+  (remark,) = found.results.remarks
+  assert str(of_seed / 'predictions.jsonl') in remark
 
 
 def test_the_caption_names_the_strongest_evidence_not_the_largest_difference(tmp_path):

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bert_jax import files
 from bert_jax.errors import InputError, listed, quoted
 from bert_jax.files import Path
 from bert_jax.tools.report.statistics import (
@@ -135,7 +134,7 @@ def right_answers(row: Any) -> dict[str, bool]:
   """{id of an example: whether its answer is right}; {} if the metric is not the share of these."""
   right = {}
   if row.answers:
-    lines = files.read_bytes(Path(row.answers) / 'predictions.jsonl') or b''
+    lines = (Path(row.answers) / 'predictions.jsonl').read_bytes()
     for number, line in enumerate(lines.splitlines()):
       answer = json.loads(line)
       if 'gold' in answer:

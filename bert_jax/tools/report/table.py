@@ -11,15 +11,17 @@
 | final | whether the value stands in the mean of its arm |
 | level, level_kind | what a guess scores on the rows of this very value; unigram, majority, .. |
 | examples | how many examples a score counts |
-| answers | of final values: the folder with the answers to the examples |
+| answers | of final values: the folder with the answers to the examples; '': none, or damaged |
 """
 
+import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from bert_jax import files
 from bert_jax.files import Path
 from bert_jax.metrics import Level, own_levels
 from bert_jax.tools.report import runs as report_runs
@@ -54,7 +56,7 @@ def results(folders: Sequence[Path | str]) -> Results:
   rows = []
   for known in runs[runs.run.isin(by_path)].to_dict('records'):
     of_run = {name: known[name] for name in OF_RUN}
-    for row in _of_points(by_path[known['run']]):
+    for row in _of_points(by_path[known['run']], remarks):
       row |= of_run
       row['final'] = row['final'] and known['counts']
       rows.append(row)
@@ -62,14 +64,13 @@ def results(folders: Sequence[Path | str]) -> Results:
   return Results(values, runs, report_runs.factors(found), remarks)
 
 
-def _of_points(run: Run) -> Iterator[dict[str, Any]]:
+def _of_points(run: Run, remarks: list[str]) -> Iterator[dict[str, Any]]:
   """The rows of the evaluations and of the lines of training of a run."""
   steps, tokens = [0], [0.0]
   for point in run.training:
     steps.append(point.step)
     tokens.append(point.values.get('seen_tokens') or np.nan)
   counted = run.counted()
-  train, evaluation = run.fields['data.train'], run.fields['data.eval']
   for point in run.points:
     of_point: dict[str, Any] = {
       'step': point.step,
@@ -79,8 +80,7 @@ def _of_points(run: Run) -> Iterator[dict[str, Any]]:
       'final': point is counted,
     }
     if point is counted:
-      folder = contents.answers_folder(run.path, train, evaluation, point.step)
-      of_point['answers'] = str(folder)
+      of_point['answers'] = _answers(run, point.step, remarks)
     levels = _levels(run, point)
     own = [f'{name}_{level.kind}' for name, level in own_levels(point.values).items()]
     for name, value in point.values.items():
@@ -94,6 +94,25 @@ def _of_points(run: Run) -> Iterator[dict[str, Any]]:
         'level_kind': level.kind,
         'examples': run.examples.get(name, 0),
       }
+
+
+def _answers(run: Run, step: int, remarks: list[str]) -> str:
+  """The folder of a run's answers at a step; '' if there are none, or with a remark if they are not
+  those of its scores.json."""
+  train, evaluation = run.fields['data.train'], run.fields['data.eval']
+  folder = contents.answers_folder(run.path, train, evaluation, step)
+  path = folder / 'predictions.jsonl'
+  lines = files.read_bytes(path)
+  if lines is None:
+    return ''
+  try:
+    checksum = contents.read_sealed(folder / 'scores.json')['predictions_crc32']
+  except records.UNREADABLE:
+    checksum = None
+  if zlib.crc32(lines) != checksum:
+    remarks.append(f'{path} is damaged, or of an earlier version: left out')
+    return ''
+  return str(folder)
 
 
 def _levels(run: Run, point: Point) -> dict[str, Level]:

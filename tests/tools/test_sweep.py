@@ -113,6 +113,9 @@ def test_a_config_file_has_arms_of_its_own(tmp_path):
   assert run.config.optimizer.lr_multipliers == (('a', 2.0),)
   arms = sweep_arms.arms_of(str(path), [], only='high,low')
   assert list(arms) == ['high', 'low']
+  path.write_text("def sweep(arg):\n  return {'a b': {'steps': 1}, 'a/b': {'steps': 2}}\n")
+  with pytest.raises(InputError, match='two arms are called a_b'):
+    sweep_arms.arms_of(str(path), [])
   path.write_text('def sweep(arg):\n  return [1]\n')
   with pytest.raises(InputError, match=r'mine.py: sweep\(arg\) returns no'):
     sweep_arms.arms_of(str(path), [])
@@ -154,6 +157,7 @@ REFUSED = {  # {words of the command: what the sentence says}
   '--from none': 'holds no sweep',
   f'--config {READY}:norm --vary model.norm=rms_norm': 'model.norm is set twice',
   f'--config {READY}:norm --arms norm=layer': 'did you mean',
+  f'--config {READY}:norm --arms norm=ARM,norm=ARM': 'two arms are called',
   f'--config {READY}:norm --config.model.norm=rms_norm': 'every arm sets model.norm',
   f'--config {READY}:norm+pairs': 'are not of one config',
   f'--config {READY}:batch,learning_rate': 'two of the ablations set optimizer.learning_rate',

@@ -64,7 +64,7 @@ def arms_of_file(spec: str) -> dict[str, Arm]:
   out = {}
   for name, arm in arms.items():
     texts = {field: x if isinstance(x, str) else repr(x) for field, x in arm.items()}
-    out[re.sub(r'[^\w.,=+@-]', '_', str(name))] = texts
+    add(out, re.sub(r'[^\w.,=+@-]', '_', str(name)), texts)
   return out
 
 
@@ -103,9 +103,11 @@ def arms_of(
       raise InputError(f'{spec} has arms of its own, and --from has others; use a file without.')
     listed = arms_before(before)
   if only:
+    chosen = {}
     for name in only.split(','):
       check_known(name, listed, '--arms')
-    listed = {name: listed[name] for name in only.split(',')}
+      add(chosen, name, listed[name])
+    listed = chosen
   if around is not None:
     if listed:
       raise InputError('--around varies a config without arms; --vary combines with those.')

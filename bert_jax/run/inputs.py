@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 from collections.abc import Collection
 from typing import Any
 
@@ -17,6 +18,7 @@ from bert_jax.rows.batches import Batches, batches_of
 from bert_jax.run import initialization, teacher, trackers
 from bert_jax.step import Program
 from bert_jax.tasks import TASKS, teaching
+from bert_jax.text.files import parts
 from bert_jax.timeline import RATE, Timeline
 from bert_jax.tokenizers import run_tokenizer
 from bert_jax.workdir import checkpoint, contents, manifest
@@ -137,13 +139,17 @@ def read_inputs(given: ConfigDict, workdir: Path, set_by_user: Collection[str] =
 def check_place(config: ConfigDict, workdir: Path) -> None:
   """InputError if a workdir lies in a folder of data, whose files would be others once it runs."""
   above = Path(workdir).expanduser().absolute().parents
+  languages = config.get('corpus', {}).get('languages') or ['{language}']
   for split in ('train', 'eval'):
-    folder = config.data[split]
-    if folder and Path(folder).expanduser().absolute() in above:
-      raise InputError(
-        f'{workdir} lies in data.{split}={folder}, whose files would be others once the run writes '
-        'there; name a workdir elsewhere.'
-      )
+    for _, spec in parts(config.data[split], languages):
+      folder, is_recursive, _ = spec.partition('**')
+      if is_recursive:
+        folder = re.split(r'[^/]*[*?[]', folder)[0]
+      if spec and Path(folder).expanduser().absolute() in above:
+        raise InputError(
+          f'{workdir} lies in data.{split}={spec}, whose files would be others once the run writes '
+          'there; name a workdir elsewhere.'
+        )
 
 
 def _check_best_metric(config, objective, sources):

@@ -25,7 +25,7 @@ from bert_jax import evaluate
 from bert_jax.errors import InputError, farewell
 from bert_jax.files import write_whole
 from bert_jax.run import setup
-from bert_jax.run.inputs import read_inputs
+from bert_jax.run.inputs import check_place, read_inputs
 from bert_jax.tasks.pretraining import task as pretraining
 from bert_jax.tools import convert
 from bert_jax.train import train
@@ -180,10 +180,12 @@ def test_a_metric_that_a_set_lacks_has_no_mean():
   ]  # fmt: skip
 
 
-def test_a_workdir_in_a_folder_of_data_is_refused(corpus_file, tmp_path):
+@pytest.mark.parametrize('data', ['{}', '{}/**/*.txt', '{}/r*/**/a?.txt', 'en={0}/a.txt,de={0}'])
+def test_a_workdir_in_a_folder_of_data_is_refused(data, corpus_file, tmp_path):
   """The files of the run would be read with the data when it goes on."""
   shutil.copy(corpus_file, tmp_path / 'a.txt')
-  config = small_pretrain(tmp_path)
+  config = small_pretrain(data.format(tmp_path))
+  check_place(small_pretrain(tmp_path / '*.txt'), tmp_path / 'run')  # which are no others
   with pytest.raises(InputError, match='run lies in data.train=.*; name a workdir elsewhere'):
     train(config, tmp_path / 'run')
   assert not (tmp_path / 'run').exists()

@@ -6,7 +6,7 @@ import re
 import jax
 import numpy as np
 import pytest
-from published import jsonl, predicted, telling
+from published import jsonl, predicted, telling, tfds_set
 from scipy.optimize import minimize
 from scipy.special import expit, softmax
 from sklearn import metrics as sklearn_metrics
@@ -392,6 +392,27 @@ def test_a_row_without_a_label_is_not_learnt_and_not_scored(
   train, held, found = of_cells(tmp_path, vocab, cells, more)
   known = [x if str(i) in learnt.split() else None for i, x in enumerate(cells)]
   assert (found, held) == (labels, known) and train == [x for x in known if x]
+
+
+@pytest.mark.parametrize('kind', ['classes', 'numbers'])
+def test_a_tfds_test_set_whose_labels_are_hidden_is_not_scored(kind, tmp_path, vocab, tokenizer):
+  """All are -1 there; of numbers one that is not says that they are labels."""
+  tfds = pytest.importorskip('tensorflow_datasets')
+  more, feature = REGRESSION, np.float32
+  if kind == 'classes':
+    more, feature = 'table.labels=no,yes', tfds.features.ClassLabel(names=['no', 'yes'])
+  labels = {'train': (1, 0), 'test': (-1, -1), 'validation': (-1, 1)}
+  splits = {}
+  for split, of_split in labels.items():
+    splits[split] = [{'sentence': 'old river', 'label': label} for label in of_split]
+  spec = tfds_set(tmp_path, {'sentence': str, 'label': feature}, splits)
+  scored = {}
+  for split in labels:
+    config = finetune(vocab, spec, more, evaluation=f'{spec}:{split}')
+    source, outputs = outputs_of(config, tokenizer)
+    scored[split] = sum('gold' in answer for answer in source.answers(outputs))
+    assert source.scored == scored[split]
+  assert scored == {'train': 2, 'test': 0, 'validation': 1 if kind == 'classes' else 2}
 
 
 @pytest.mark.parametrize(

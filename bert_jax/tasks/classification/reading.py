@@ -60,8 +60,14 @@ def read(
     for example in examples:
       if (example.texts in held_out) == (split == 'eval'):
         yield example
-  else:
-    yield from _read(config, split, problems)
+    return
+  examples = _read(config, split, problems)
+  if split == 'eval' and config.table.regression and config.data.eval.startswith('tfds:'):
+    examples = list(examples)
+    if all(example.label == -1 for example in examples):  # as in the test set of STS-B
+      problems.counts['with the hidden label -1 (predicted, not scored)'] = len(examples)
+      examples = [example._replace(label=None) for example in examples]
+  yield from examples
 
 
 def _held_out(examples, share, problems):

@@ -22,8 +22,10 @@ from bert_jax import evaluate, files, notebooks, train
 from bert_jax.errors import InputError, writing
 from bert_jax.files import Path
 from bert_jax.predict.model import Model
+from bert_jax.run import initialization
 from bert_jax.tasks.record import Family
 from bert_jax.text import frames
+from bert_jax.workdir import contents
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,6 +98,8 @@ def start(
   folder = Path(workdir).expanduser()
   overrides, tables = _given(folder, fields, train=rows, eval=eval_rows)
   config = config_lib.load(spec, overrides)
+  if files.exists(folder / contents.CONFIG):
+    initialization.as_begun(config, folder)  # else rows would be written that are refused
   _write(tables)
   _, metrics = train.train(config, folder, config_lib.names_of(overrides))
   return Run(folder, metrics)

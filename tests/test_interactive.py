@@ -108,6 +108,7 @@ def test_a_workdir_that_was_moved_goes_on_with_the_same_rows(run, small, tmp_pat
   assert trained.load(moved, 1).step == 1  # saved before it was moved
   with pytest.raises(InputError, match="another config .*data.train: 'train-"):
     bert_jax.finetune(table(3), moved, eval=table(1, 11), **small)
+  assert sorted(path.name for path in (moved / 'rows').iterdir()) == names
   with pytest.raises(InputError, match="another config .*data.train: .* -> '/else/train"):
     read_inputs(
       config.override(trained.load(moved).config, ['--config.data.train=/else/train']), moved

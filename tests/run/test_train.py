@@ -68,8 +68,10 @@ def test_a_finished_run_stays_finished(corpus_file, pretrained, workdir, monkeyp
 
 
 def test_resume_from_continues_elsewhere(corpus_file, pretrained, workdir, tmp_path):
-  shutil.rmtree(workdir / 'checkpoints' / '20')
   config = small_pretrain(corpus_file, f'resume_from={workdir}')
+  with pytest.raises(InputError, match='is at step 20 already; set steps above 20'):
+    train(config, tmp_path / 'elsewhere')
+  shutil.rmtree(workdir / 'checkpoints' / '20')
   state, _ = train(config, tmp_path / 'elsewhere')
   same_bits(state, pretrained[1])
   # Once it has a checkpoint of its own, it goes on from that.

@@ -24,7 +24,7 @@ from bert_jax.corpus.store import Store
 from bert_jax.tasks.pretraining import task
 from bert_jax.text import arrow
 from bert_jax.text import documents as text
-from bert_jax.tokenizers.byte_level import byte_tokenizer
+from bert_jax.tokenizers.byte_level import byte_tokenizer, train_byte_level
 from bert_jax.tools.prepare import __main__ as prepare
 from bert_jax.tools.prepare.steps import Maker, Settings
 
@@ -359,6 +359,10 @@ def test_a_corpus_of_bytes_is_encoded_by_document(vocab, tmp_path):
   (whole,) = tokenizers.load_folder(out).ids_batch(['One. Two.\nThree'])
   tokens, sentences, _ = documents(out)[0]
   assert tokens == whole.tolist() and sentences == [6, 5, 5]
+  other, _ = train_byte_level(['Two. Two.'], vocab_size=262)
+  other.save(tmp_path / 'another')
+  with pytest.raises(InputError, match=r'begun with other settings \(vocabulary\)'):
+    make(out, tmp_path / 'another', ('', tmp_path / 'a.jsonl'), skip_damaged=True)
 
 
 def test_a_lexicon_is_read_in_the_encoding_that_is_named(vocab, tmp_path):

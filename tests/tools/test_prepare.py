@@ -359,8 +359,7 @@ def test_a_corpus_of_bytes_is_encoded_by_document(vocab, tmp_path):
   (whole,) = tokenizers.load_folder(out).ids_batch(['One. Two.\nThree'])
   tokens, sentences, _ = documents(out)[0]
   assert tokens == whole.tolist() and sentences == [6, 5, 5]
-  other, _ = train_byte_level(['Two. Two.'], vocab_size=262)
-  other.save(tmp_path / 'another')
+  train_byte_level(['Two. Two.'], vocab_size=262)[0].save(tmp_path / 'another')
   with pytest.raises(InputError, match=r'begun with other settings \(vocabulary\)'):
     make(out, tmp_path / 'another', ('', tmp_path / 'a.jsonl'), skip_damaged=True)
 

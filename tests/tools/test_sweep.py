@@ -157,7 +157,7 @@ REFUSED = {  # {words of the command: what the sentence says}
   '--from none': 'holds no sweep',
   f'--config {READY}:norm --vary model.norm=rms_norm': 'model.norm is set twice',
   f'--config {READY}:norm --arms norm=layer': 'did you mean',
-  f'--config {READY}:norm --arms norm=ARM,norm=ARM': 'two arms are called',
+  f'--config {READY}:norm --arms norm=rms_norm,norm=rms_norm': 'two arms are called',
   f'--config {READY}:norm --config.model.norm=rms_norm': 'every arm sets model.norm',
   f'--config {READY}:norm+pairs': 'are not of one config',
   f'--config {READY}:batch,learning_rate': 'two of the ablations set optimizer.learning_rate',

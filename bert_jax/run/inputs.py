@@ -139,9 +139,8 @@ def read_inputs(given: ConfigDict, workdir: Path, set_by_user: Collection[str] =
 def check_place(config: ConfigDict, workdir: Path) -> None:
   """InputError if a workdir lies in a folder of data, whose files would be others once it runs."""
   above = Path(workdir).expanduser().absolute().parents
-  languages = config.get('corpus', {}).get('languages') or ['{language}']
   for split in ('train', 'eval'):
-    for _, spec in parts(config.data[split], languages):
+    for _, spec in parts(config.data[split], ['{language}']):
       folder, is_recursive, _ = spec.partition('**')
       if is_recursive:
         folder = re.split(r'[^/]*[*?[]', folder)[0]

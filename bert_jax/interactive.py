@@ -99,7 +99,8 @@ def start(
   overrides, tables = _given(folder, fields, train=rows, eval=eval_rows)
   config = config_lib.load(spec, overrides)
   if files.exists(folder / contents.CONFIG):
-    initialization.as_begun(config, folder)  # else rows would be written that are refused
+    # Refused before rows are written that the run will not have.
+    initialization.config_of(initialization.Start(), config, folder)
   _write(tables)
   _, metrics = train.train(config, folder, config_lib.names_of(overrides))
   return Run(folder, metrics)

@@ -78,7 +78,9 @@ class Store:
 
 @functools.cache
 def _store(protocol: str, process: int) -> Store:
-  """The Store of a protocol, for a process. It lists anew each time, and so does that of Orbax."""
+  """The Store of a protocol. process: the id of the process that asks. One that was forked has all
+  that its parent had cached, and by its own id it gets a Store of its own, since it cannot use the
+  connections of its parent. No list of a folder's files is kept, here or in Orbax."""
   import fsspec
 
   fsspec.config.conf.setdefault(protocol, {})['use_listings_cache'] = False

@@ -207,14 +207,15 @@ def together() -> Iterator[None]:
   except Exception as error:
     if not jax.distributed.is_initialized():
       raise
-    if not is_loss(error):
+    if not is_lost_connection(error):
       traceback.print_exc()
       _leave('error: this process of several has failed, as above', 1)
     _leave(f'error: {who()} stops: {first_line(error)}; another one {AGAIN}', Alone.code)
 
 
-def is_loss(error: Exception) -> bool:
-  """Is an error one of the connection between processes? By its text: types vary with JAX."""
+def is_lost_connection(error: Exception) -> bool:
+  """Does an error say that the connection to another process is lost? Its text tells: types vary
+  with the version of JAX."""
   return jax.process_count() > 1 and bool(STATUS.match(str(error)))
 
 

@@ -172,7 +172,7 @@ def make_train_step(
   objective: Objective,
   make_optimizer: Callable[[Any], optax.GradientTransformation],
   *,
-  moment_of: Callable[[Any, Any], Moment] = lambda step, rate: Moment(rate),
+  moment_of: Callable[[Any], Moment] = lambda step: Moment(),
   accumulation: int = 1,
   frozen: Any = None,
   skip: bool = False,
@@ -189,35 +189,37 @@ def make_train_step(
   def train_step(state, batch, constants):
     corrupt_key, dropout_key = jax.random.split(jax.random.fold_in(constants.train_key, state.step))
     with jax.named_scope('corruption'):
-      moment = moment_of(state.step, constants.numbers.get('learning_rate'))
+      moment = moment_of(state.step)
       batch = objective.prepare(batch, corrupt_key, moment)
 
-    whole = None
+    batch_weights = None
     if accumulation > 1 or by_device:
       # Only weights are used, which depend on the batch alone: XLA drops the forward pass.
       terms, _ = objective.terms(
         state.params, batch, dropout_key, True, state.carry, constants.fixed
       )
-      whole = {n: terms[n].weight for n in weights}
-    trained, fixed = optim.split(state.params, frozen)
+      batch_weights = {name: terms[name].weight for name in weights}
+    trained, frozen_params = optim.split(state.params, frozen)
 
+    # `others` are an argument, not taken from around: a device computes this inside a shard_map
+    # (gradients.over_devices), which must be told of each array whether it is split or whole.
     def loss_fn(trained, batch, rng, carry, others):
-      fixed, whole, constants = others
-      params = optim.merge(trained, fixed)
-      terms, carry = objective.terms(params, batch, rng, True, carry, constants)
-      return _loss(terms, weights, whole), (terms, carry)
+      frozen_params, batch_weights, fixed = others
+      params = optim.merge(trained, frozen_params)
+      terms, carry = objective.terms(params, batch, rng, True, carry, fixed)
+      return _loss(terms, weights, batch_weights), (terms, carry)
 
     grad_fn = jax.value_and_grad(loss_fn, has_aux=True)
     if accumulation > 1:
       grad_fn = gradients.accumulated(grad_fn, accumulation, grows)
     if by_device:
       grad_fn = by_device(grad_fn)
-    others = fixed, whole, constants.fixed
+    others = frozen_params, batch_weights, constants.fixed
     (loss, (terms, carry)), grads = grad_fn(trained, batch, dropout_key, state.carry, others)
     with jax.named_scope('optimizer'):
       optimizer = make_optimizer(constants.numbers)
       new, opt_state, norm = _updated(objective, optimizer, grads, state.opt_state, trained)
-    after = State(state.step + 1, optim.merge(new, fixed), opt_state, carry)
+    after = State(state.step + 1, optim.merge(new, frozen_params), opt_state, carry)
     metrics = terms | {'loss': loss, 'grad_norm': optax.tree.norm(grads)}
     metrics |= {'update_norm': norm, 'tokens': _real_tokens(batch), 'seen': objective.counts(batch)}
     if skip:
@@ -236,12 +238,12 @@ def _real_tokens(batch):
   return Mean(jnp.sum(real, dtype=jnp.float32), jnp.float32(real.size))
 
 
-def _loss(terms, weights, whole):
-  """The sum of the terms' means, each times its weight in the loss. whole: {term: the weight that
-  its total is divided by}, of the whole batch; None: of these terms."""
+def _loss(terms, weights, batch_weights):
+  """The sum of the terms' means, each times its weight in the loss. batch_weights: {term: weight of
+  the whole batch, by which its total is divided}; None: `terms` are of the whole batch."""
   loss = 0
   for name, factor in weights.items():
-    weight = jax.lax.stop_gradient(whole[name] if whole else terms[name].weight)
+    weight = jax.lax.stop_gradient(batch_weights[name] if batch_weights else terms[name].weight)
     loss += factor * terms[name].total / jnp.maximum(weight, 1e-6)
   return loss
 
@@ -253,7 +255,7 @@ def _updated(objective, optimizer, grads, opt_state, trained):
     updates, new_state = optimizer.update(grads, opt_state, params)
     return optax.apply_updates(params, updates), new_state
 
-  new, new_state = objective.stepped(trained, update)
+  new, new_state = objective.apply_update(trained, update)
   # Not the norm of `updates`: XLA would compute all of them twice to add them up.
   return new, new_state, optax.tree.norm(jax.tree.map(jnp.subtract, new, trained))
 

@@ -74,11 +74,9 @@ SCHEDULES = {
 
 
 class Moment(NamedTuple):
-  """The values of one step. rows: how many of the batch are not empty. values: {field: its value};
-  in a compiled step the number of its stage, in an evaluation (`train` is False) the last."""
+  """The fields that change by step, at one step. values: {field: its value, or, in a compiled step,
+  the number of its stage}. train: False in an evaluation, where every field has its last value."""
 
-  rate: Any = 0.0
-  rows: Any = None
   values: Mapping[str, Any] = {}
   train: bool = True
 
@@ -123,21 +121,20 @@ class Timeline:
     for first, end in zip(self._firsts, self._firsts[1:]):
       self._before.append(self._before[-1] + (end - first) * self.rows_at(first))
 
-  def at(self, step: int | jax.Array, peak: jax.Array | None = None) -> Moment:
-    """The Moment of a step; a traced one has numbers of stages. peak: in place of the config's."""
+  def at(self, step: int | jax.Array) -> Moment:
+    """The Moment of a step; if it is traced, with the numbers of stages."""
     values = {}
     if isinstance(step, int):
       for field, stages in self._stages.items():
         if stages:
           values[field] = _latest(stages, step)
-      return Moment(float(self.rates(step)), self.rows_at(step), values)
-    rate = make_schedule(self.optimizer, self.horizon, peak)(step)
+      return Moment(values)
     for field, stages in self._stages.items():
       if len(stages) > 1:
         values[field] = jnp.sum(step >= jnp.array([first for first, _ in stages])) - 1
       elif stages:
         values[field] = 0
-    return Moment(rate, self.rows_at(step), values)
+    return Moment(values)
 
   def rates(self, steps: Any) -> np.ndarray:
     """Learning rates by the formula of the compiled step (NumPy's differ in the last bit)."""

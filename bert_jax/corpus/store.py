@@ -245,8 +245,8 @@ class Chunks:
     for column in ('tokens', 'sentences', 'documents'):
       out[column] = self._of_units(self.store.columns[column][self.chunks]) * self.kept
     if self.share and self.store.lengths is not None:
-      out['tokens'] = self.counted(lambda lengths: lengths)
-      out['documents'] = self.counted(np.ones_like)
+      out['tokens'] = self.sums_over_documents(lambda lengths: lengths)
+      out['documents'] = self.sums_over_documents(np.ones_like)
     return out
 
   def _of_units(self, of_chunks: np.ndarray) -> np.ndarray:
@@ -254,8 +254,9 @@ class Chunks:
     at = offsets(of_chunks)
     return at[np.minimum(self.firsts + self.of_unit, len(self.chunks))] - at[self.firsts]
 
-  def counted(self, of_lengths: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """[units] the sums, over the documents that are kept, of a function of their lengths."""
+  def sums_over_documents(self, of_lengths: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """[units] of each unit the sum over its documents that are kept. of_lengths: what is summed, as
+    a function of the lengths of documents in tokens [D], with a number for each of them [D]."""
     lengths, hashes = self.store.lengths.T
     numbers = of_lengths(lengths.astype(np.int64))
     if self.share:

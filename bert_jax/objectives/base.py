@@ -94,9 +94,11 @@ class Objective(abc.ABC):
     sums: {name: Mean} of the terms and of `tokens`, the real ones. Default: none."""
     return {}
 
-  def stepped(self, params: Params, update: Callable[[Params], tuple[Params, Any]]) -> Any:
-    """(parameters, optimizer state) after a step: update(params), or, if the optimizer steps other
-    parameters, these turned back into the model's. A frozen parameter is None."""
+  def apply_update(self, params: Params, update: Callable[[Params], tuple[Params, Any]]) -> Any:
+    """One step of the optimizer: (new parameters, new optimizer state). params: the trained ones,
+    with None in place of a frozen one. update: a function of parameters, which makes this step.
+    Default: update(params). An objective whose optimizer is to see other numbers than the model
+    turns params into these, calls `update`, and turns the result back."""
     return update(params)
 
   @abc.abstractmethod

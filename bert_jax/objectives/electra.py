@@ -24,7 +24,7 @@ from bert_jax.metrics import mean
 from bert_jax.models import dropout, layers
 from bert_jax.objectives.base import Batch, Key, Params, Terms
 from bert_jax.objectives.encode import apply, encode, encode_mlm, init_words
-from bert_jax.objectives.losses import alike, label_terms
+from bert_jax.objectives.losses import label_terms, share_equal_to_first
 from bert_jax.objectives.masking import put_at
 from bert_jax.objectives.mlm_nsp import MlmNsp
 
@@ -117,7 +117,7 @@ class Electra(MlmNsp):
       return params
     return params | {'generator': {'encoder': {'embeddings': _tables(params['encoder'])}}}
 
-  def stepped(self, params: Params, update: Callable[[Params], tuple[Params, Any]]) -> Any:
+  def apply_update(self, params: Params, update: Callable[[Params], tuple[Params, Any]]) -> Any:
     """With disentangled gradients the optimizer steps the difference of the discriminator's tables
     from the generator's, so that they move by their own gradients and with the generator's."""
     params, opt_state = update(self._with_tables(params, jnp.subtract))
@@ -190,7 +190,7 @@ class Electra(MlmNsp):
       terms |= self.by_language(batch, mlm_BKV)
       # What always answering that nothing is replaced scores.
       terms['replaced_accuracy_majority'] = mean(1.0 - replaced_BT, real_BT)
-      terms |= alike('replaced', said_BT, real_BT)
+      terms |= share_equal_to_first('replaced', said_BT, real_BT)
     return terms, carry
 
 

@@ -31,7 +31,7 @@ from bert_jax import gradients, models
 from bert_jax.metrics import Mean, mean
 from bert_jax.objectives.base import Batch, Key, Terms
 from bert_jax.objectives.encode import encode, next_tokens
-from bert_jax.objectives.losses import alike, label_nats, nats_in_chunks
+from bert_jax.objectives.losses import label_nats, nats_in_chunks, share_equal_to_first
 from bert_jax.objectives.mlm_nsp import MlmNsp
 from bert_jax.timeline import Moment
 
@@ -227,7 +227,7 @@ class LanguageModel(MlmNsp):
     with jax.named_scope('loss'):
       terms = {f'{name}_accuracy': mean(hits, (weights > 0).astype(jnp.float32))}
       for answer in answers:
-        terms |= alike(name, answer, weights)
+        terms |= share_equal_to_first(name, answer, weights)
       rows_of_terms = {name: 1.0}
       if not train:
         for k, language in enumerate(self.languages):

@@ -3,6 +3,7 @@
 B batch, T tokens, D hidden size, C classes, V vocabulary.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 from bert_jax import models
 from bert_jax.metrics import Mean, mean
 
-ALIKE = '_alike'  # how a term of `alike` ends
+ALIKE = '_alike'  # how a term of share_equal_to_first ends
 CHUNK = 64  # the most tokens of each row that have logits of all words at a time
 
 
@@ -27,16 +28,19 @@ def nats_in_chunks(
   to save memory; the logits are computed again for the gradient. nats: what takes the place of
   label_nats: a function of logits [B, t, V] and labels [B, t] that gives arrays [B, t]."""
   B, T = labels_BT.shape
-  size = -(-T // max(4, -(-T // CHUNK)))
-  number = -(-T // size)
+  # Rows shorter than 4 * CHUNK are cut into 4, so that they save memory, too.
+  wanted = max(4, math.ceil(T / CHUNK))
+  size = math.ceil(T / wanted)  # tokens in a chunk
+  number = math.ceil(T / size)  # chunks; at most `wanted`, since the size is rounded up
+  padding = number * size - T
 
   def chunks(x):
     """[B, T, ..] -> [number, B, size, ..], padded at the end."""
-    at_the_end = (0, number * size - T)
-    x = jnp.pad(x, [(0, 0), at_the_end] + [(0, 0)] * (x.ndim - 2))
+    x = jnp.pad(x, [(0, 0), (0, padding)] + [(0, 0)] * (x.ndim - 2))
     return x.reshape(B, number, size, *x.shape[2:]).swapaxes(0, 1)
 
-  def whole(x):
+  def rows(x):
+    """[number, B, size] -> [B, T], the inverse of chunks."""
     return x.swapaxes(0, 1).reshape(B, number * size)[:, :T]
 
   @jax.checkpoint
@@ -46,7 +50,7 @@ def nats_in_chunks(
     return (nats or label_nats)(logits_BtV, labels_Bt)
 
   outputs = jax.lax.map(in_chunk, (chunks(hidden_BTD), chunks(labels_BT)))
-  return tuple(whole(x) for x in outputs)
+  return tuple(rows(x) for x in outputs)
 
 
 @jax.named_scope('loss')
@@ -70,9 +74,10 @@ def label_nats(logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Arr
   return nats, (gold > others)[..., 0].astype(jnp.float32)
 
 
-def alike(name: str, answers: jax.Array, weights: jax.Array) -> dict[str, Mean]:
-  """{name_alike: how many answers are as the first one of the batch, beside that one}, by which an
-  evaluation sees that a model gives one answer everywhere. answers, weights: [...]."""
+def share_equal_to_first(name: str, answers: jax.Array, weights: jax.Array) -> dict[str, Mean]:
+  """{name_alike: the share of the answers that equal the first answer of the batch}; the first one
+  itself is not counted. If the share is 1 in all batches, a model gives the same answer everywhere,
+  and an evaluation says so. answers, weights: [...]; weight 0: not an answer."""
   answers = answers.ravel()
   counts = weights.ravel() > 0
   first = jnp.argmax(counts)

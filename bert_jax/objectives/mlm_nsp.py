@@ -18,7 +18,7 @@ from bert_jax.metrics import Mean, mean
 from bert_jax.objectives import masking, span_boundary
 from bert_jax.objectives.base import Batch, Key, Objective, Params, Spec, Terms
 from bert_jax.objectives.encode import apply, cut_rows, encode_mlm, init_words, row_spec, slot_spec
-from bert_jax.objectives.losses import alike, label_nats, label_terms
+from bert_jax.objectives.losses import label_nats, label_terms, share_equal_to_first
 from bert_jax.rows.sentence_pairs import PAIRS
 from bert_jax.timeline import Moment
 
@@ -150,7 +150,7 @@ class MlmNsp(Objective):
       terms |= label_terms('sbo', sbo_BKV, batch['masked_labels'], weights_BK)
     if not train:
       terms |= self.by_language(batch, mlm_BKV)
-      terms |= alike('mlm', jnp.argmax(mlm_BKV, axis=-1), batch['masked_weights'])
+      terms |= share_equal_to_first('mlm', jnp.argmax(mlm_BKV, axis=-1), batch['masked_weights'])
     return terms, mlm_BKV
 
   def by_language(self, batch: Batch, mlm_BKV: jax.Array) -> dict[str, Mean]:

@@ -172,7 +172,9 @@ class Rows(Source):
     # The rows of each unit: exactly, by the lengths of its documents, if the kind allows that.
     rows_of_lengths = ROWS_OF_LENGTHS.get(self.cutting.kind)
     if rows_of_lengths and self.cutting.examples_per_row == 1 and text.store.lengths is not None:
-      rows_of = text.counted(lambda tokens: rows_of_lengths(tokens, self.cutting.seq_length))
+      rows_of = text.sums_over_documents(
+        lambda tokens: rows_of_lengths(tokens, self.cutting.seq_length)
+      )
       return rows_of, totals, 0.0
     # Else by least squares from its tokens, sentences and documents.
     rows = np.array([len(planned) for planned in counted])

@@ -196,7 +196,7 @@ class Checkpoints(policies.PreservationPolicy):
     try:
       yield
     except (OSError, ValueError) as error:
-      if hosts.is_loss(error):
+      if hosts.is_lost_connection(error):
         raise
       raise Unwritten(
         f'a checkpoint could not be written to {self.folder} ({first_line(error)}); free some '
@@ -266,7 +266,7 @@ class Checkpoints(policies.PreservationPolicy):
         with contextlib.closing(ocp.StandardCheckpointHandler()) as handler:
           out[part] = handler.restore(folder / part, args=ocp.args.StandardRestore(arrays))
     except Exception as error:
-      if hosts.is_loss(error):
+      if hosts.is_lost_connection(error):
         raise
       failure = first_line(error)
     if self.is_staged:

@@ -26,10 +26,11 @@ CHANGES = 'code.diff'  # beside run.json
 
 
 def read_sealed(path: Path) -> dict[str, Any]:
-  """The content of a JSON file of ours, {} if there is none; InputError if its seal is broken. (One
-  without a seal was written by hand.)"""
+  """The content of a JSON file of ours, {} if there is none; InputError if it is not as it was when
+  it was sealed. One without a seal was written by hand, and is taken as it is."""
   content = json_of(path)
-  if content.pop('seal', files.seal(content)) != files.seal(content):
+  has_seal = 'seal' in content
+  if has_seal and content.pop('seal') != files.seal(content):
     raise InputError(
       f'{path} is not as it was written: it was edited or is damaged; bring it back.'
     )

@@ -92,7 +92,8 @@ def _read(path: Path, kind: Any, faults: list[str] | None) -> Any:
 
 
 def read_facts(workdir: Path | str, faults: list[str] | None = None) -> Facts:
-  """Reads run.json of a workdir; what cannot be read is added to `faults`."""
+  """The Facts in run.json of a workdir: empty ones if there is no such file, or if it is damaged.
+  Then a sentence about it is added to `faults`, if they are given."""
   return _read(Path(workdir).expanduser() / FACTS, Facts, faults)
 
 

@@ -15,7 +15,7 @@ from bert_jax import config as c
 from bert_jax import models
 from bert_jax.objectives.classification import Classification
 from bert_jax.objectives.encode import cut_rows, encode
-from bert_jax.objectives.losses import alike, label_terms, nats_in_chunks
+from bert_jax.objectives.losses import label_terms, nats_in_chunks, share_equal_to_first
 from bert_jax.objectives.mlm_nsp import MlmNsp
 from bert_jax.objectives.translation import Translation
 from bert_jax.rows.row_arrays import TOKENS
@@ -168,7 +168,8 @@ def test_lengths_change_at_their_steps_and_evaluations_read_whole_rows():
 def test_answers_that_are_one_piece_are_told_from_others():
   """Where nothing is weighed no answer counts, and the first that is weighed is compared with."""
   answers = jnp.array([[4, 7, 7], [7, 7, 2]])
-  (term,) = alike('lm', answers, jnp.array([[0.0, 2.0, 1.0], [1.0, 0.5, 0.0]])).values()
+  weights = jnp.array([[0.0, 2.0, 1.0], [1.0, 0.5, 0.0]])
+  (term,) = share_equal_to_first('lm', answers, weights).values()
   assert (term.total, term.weight) == (3, 3)
-  (term,) = alike('lm', answers, jnp.ones((2, 3))).values()
+  (term,) = share_equal_to_first('lm', answers, jnp.ones((2, 3))).values()
   assert (term.total, term.weight) == (0, 5)

@@ -128,7 +128,7 @@ def test_a_chunk_is_a_run_of_whole_documents_of_one_language(opened, folder, tok
       np.testing.assert_array_equal(joined, np.diff(getattr(all_of_it, name)))
     counts = all_of_it.unigrams(opened.unigrams.shape[1])
     np.testing.assert_array_equal(opened.unigrams[language], counts)
-    np.testing.assert_array_equal(chunks.counted(lambda x: x), chunks.sums['tokens'])
+    np.testing.assert_array_equal(chunks.sums_over_documents(lambda x: x), chunks.sums['tokens'])
 
 
 def test_a_language_of_few_tokens_is_one_unit(opened, whole, monkeypatch):

@@ -257,8 +257,9 @@ def test_what_not_all_processes_see_is_one_sentence(tmp_path, monkeypatch):
 
 def test_errors_between_processes_are_told_from_errors_of_the_work(monkeypatch):
   lost = ValueError('DEADLINE_EXCEEDED: Barrier timed out')
-  assert not hosts.is_loss(lost)  # of one process
+  assert not hosts.is_lost_connection(lost)  # of one process
   monkeypatch.setattr(jax, 'process_count', lambda: 2)
   for status in ('UNKNOWN', 'INTERNAL', 'UNAVAILABLE', 'DEADLINE_EXCEEDED', 'ABORTED', 'CANCELLED'):
-    assert hosts.is_loss(ValueError(f'{status}: gone'))
-  assert not hosts.is_loss(ValueError('it says INTERNAL: x')) and not hosts.is_loss(KeyError('x'))
+    assert hosts.is_lost_connection(ValueError(f'{status}: gone'))
+  for error in (ValueError('it says INTERNAL: x'), KeyError('x')):
+    assert not hosts.is_lost_connection(error)

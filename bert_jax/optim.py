@@ -178,10 +178,10 @@ def make_optimizer(
   """The Optax transformation of `config.optimizer`. A frozen parameter has no moments, and its
   update is None. params: only paths and shapes are used. values: `numbers`, but traced."""
   values = values or numbers(optimizer)
-  still = frozen(optimizer, params)
+  is_frozen = frozen(optimizer, params)
 
   def trained(tree):
-    return split(tree, still)[0]
+    return split(tree, is_frozen)[0]
 
   undecayed = matches(optimizer.no_decay, params)
   decayed = trained(jax.tree.map(lambda hit: not hit, undecayed))
@@ -217,8 +217,8 @@ def frozen(optimizer: ConfigDict, params: Tree) -> Tree:
 def split(params: Tree, frozen: Tree = None) -> tuple[Tree, Tree]:
   """Splits a tree into (trained, frozen), each with None in place of the other's parameters."""
   frozen = frozen or jax.tree.map(lambda _: False, params)
-  trained = jax.tree.map(lambda still, x: None if still else x, frozen, params)
-  others = jax.tree.map(lambda still, x: x if still else None, frozen, params)
+  trained = jax.tree.map(lambda is_frozen, x: None if is_frozen else x, frozen, params)
+  others = jax.tree.map(lambda is_frozen, x: x if is_frozen else None, frozen, params)
   return trained, others
 
 

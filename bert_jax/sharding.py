@@ -27,7 +27,7 @@ from bert_jax.errors import InputError
 AXES = ('data', 'fsdp', 'tensor')
 BATCH = P(('data', 'fsdp'))  # splits the leading axis of all arrays in a batch
 AUTO = 'auto'  # fsdp splits the largest dimension that it divides, if any
-SMALL = 2**14  # AUTO leaves arrays with fewer numbers whole
+MIN_SIZE_TO_SPLIT = 2**14  # AUTO splits no array of fewer numbers
 MOST = 16  # the most devices that share the parameters with mesh.fsdp=0
 # Options of XLA for TPUs. Parameters are gathered before their product, not passed round a ring
 # during it, with which BERT-base over 16 chips (v5e) takes 1.5 times the cycles. Gradients are
@@ -203,7 +203,7 @@ def _named(axes):
 
 def _auto(shape, parts):
   axes = [axis for axis, size in enumerate(shape) if size % parts == 0]
-  if parts == 1 or math.prod(shape) < SMALL or not axes:
+  if parts == 1 or math.prod(shape) < MIN_SIZE_TO_SPLIT or not axes:
     return P()
   return P(*(None,) * max(axes, key=lambda axis: shape[axis]), 'fsdp')
 

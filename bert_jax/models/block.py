@@ -70,18 +70,18 @@ class Block(nn.Module):
   def __call__(
     self, x_BTD: Array, tokens: Tokens, layer: Layer, context: Context | None = None
   ) -> tuple[Array, None]:
-    config, still = self.config, self.deterministic
+    config, deterministic = self.config, self.deterministic
 
     def residual(x, sublayer, norm_name, rate=0.0):
       norm = layers.norm(config, norm_name) if norm_name else layers.identity
-      drop = Dropout(rate or config.hidden_dropout_prob, still)
+      drop = Dropout(rate or config.hidden_dropout_prob, deterministic)
       return NORM_PLACEMENTS[config.norm_placement](x, sublayer, norm, drop)
 
     def mix(x):
-      return MIXERS[config.mixer](config, still, name=config.mixer)(x, tokens, layer)
+      return MIXERS[config.mixer](config, deterministic, name=config.mixer)(x, tokens, layer)
 
     def attend_to_context(x):
-      return Attention(config, still, name='cross_attention')(x, tokens, layer, context)
+      return Attention(config, deterministic, name='cross_attention')(x, tokens, layer, context)
 
     norm_name = f'{config.mixer}_LayerNorm' if self.mixer_norm else ''
     x_BTD = residual(x_BTD, mix, norm_name, config.attention_output_dropout_prob)

@@ -22,8 +22,9 @@ class Dropout(nn.Module):
 
   @nn.compact
   def __call__(self, x: Array) -> Array:
-    still = self.deterministic or self.rate == 0
-    return x if still else drop(x, self.make_rng('dropout'), self.rate, self.shared)
+    if self.deterministic or self.rate == 0:
+      return x
+    return drop(x, self.make_rng('dropout'), self.rate, self.shared)
 
 
 @jax.named_scope('Dropout')

@@ -13,7 +13,7 @@ from jax import Array
 
 from bert_jax.models.config import ModelConfig
 
-SMALL = 1024  # rows of a table whose gradient is a product on a TPU
+MAX_ROWS_FOR_PRODUCT = 1024  # of a table: on a TPU the gradient of a larger one is no product
 EXACT = jax.lax.Precision.HIGHEST  # of a product of float32 arrays, on every chip
 
 
@@ -121,7 +121,8 @@ class Table(nn.Embed):
   """A table of vectors [V, E] in float32, looked up by ids."""
 
   def __call__(self, ids: Array | None) -> Array:
-    if ids is None or ids.dtype.kind not in 'iu' or not 1 < self.num_embeddings <= SMALL:
+    is_small = 1 < self.num_embeddings <= MAX_ROWS_FOR_PRODUCT
+    if ids is None or ids.dtype.kind not in 'iu' or not is_small:
       return super().__call__(ids)
     return look_up(self.embedding, ids)
 

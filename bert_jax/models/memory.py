@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bert_jax.models.tokens import Tokens, described
+from bert_jax.models.tokens import Tokens, pytree_with_constants
 
 
-@described
+@pytree_with_constants
 @dataclasses.dataclass(frozen=True)
 class Memory:
   """Describes the M vectors before the tokens of each row. segment_ids: [B, M], as in Tokens; 0: no

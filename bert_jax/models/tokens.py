@@ -13,7 +13,7 @@ T = TypeVar('T')
 Causal = Array | bool  # True if no token may see a later one, or [B] bool by row
 
 
-def described(cls: type[T]) -> type[T]:
+def pytree_with_constants(cls: type[T]) -> type[T]:
   """Makes a dataclass a pytree whose arrays are leaves, while plain Python numbers are constants of
   the compiled program. So a field may be a constant (`causal=True`) or an array (`causal` [B])."""
   names = list(cls.__annotations__)
@@ -38,7 +38,7 @@ def described(cls: type[T]) -> type[T]:
   return cls
 
 
-@described
+@pytree_with_constants
 @dataclasses.dataclass(frozen=True)
 class Tokens:
   """What a block knows about the tokens of a batch of rows besides their vectors.
@@ -63,7 +63,7 @@ class Tokens:
   keys_from: Any = None
 
 
-@described
+@pytree_with_constants
 @dataclasses.dataclass(frozen=True)
 class Layer:
   """The numbers that may differ from layer to layer: Python numbers (for one layer, or for all of a
@@ -81,7 +81,7 @@ class Layer:
     return jax.tree.map(lambda x_L: x_L[i:], self)
 
 
-@described
+@pytree_with_constants
 @dataclasses.dataclass(frozen=True)
 class Pattern:
   """Which keys a query sees, and what is added to its scores.

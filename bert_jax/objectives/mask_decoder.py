@@ -27,7 +27,11 @@ class MaskDecoder(nn.Module):
 
   @nn.compact
   def __call__(
-    self, x_BTD: jax.Array, position_ids_BT: jax.Array, segment_ids_BT: jax.Array, still: bool
+    self,
+    x_BTD: jax.Array,
+    position_ids_BT: jax.Array,
+    segment_ids_BT: jax.Array,
+    deterministic: bool,
   ) -> jax.Array:
     config = self.config
     table = nn.Embed(config.max_position_embeddings, config.hidden_size, name=TABLE)
@@ -36,7 +40,7 @@ class MaskDecoder(nn.Module):
     tokens = dataclasses.replace(tokens, keys_from=x_BTD)
     # One layer that is applied several times is what shared layers are.
     same = dataclasses.replace(config, share_layers=True, scan_layers=False)
-    return run_blocks(same, config.mask_decoder, still, asking_BTD, tokens)
+    return run_blocks(same, config.mask_decoder, deterministic, asking_BTD, tokens)
 
 
 def encode(config: models.ModelConfig, params: Params, batch: Batch, rng: Key) -> jax.Array:
@@ -56,17 +60,22 @@ def encode(config: models.ModelConfig, params: Params, batch: Batch, rng: Key) -
     below_key, decoder_key = jax.random.split(rng)
     below_rngs = {'dropout': below_key}
     decoder_rngs = {'dropout': decoder_key}
-  still = rng is None
+  deterministic = rng is None
   x_BTD = models.Encoder(dataclasses.replace(config, num_hidden_layers=count - 1)).apply(
     {'params': encoder},
     batch['input_ids'],
     batch['token_type_ids'],
     batch['position_ids'],
     batch['segment_ids'],
-    still,
+    deterministic,
     rngs=below_rngs,
   )
   decode: Any = MaskDecoder(config).apply
   return decode(
-    {'params': own}, x_BTD, batch['position_ids'], batch['segment_ids'], still, rngs=decoder_rngs
+    {'params': own},
+    x_BTD,
+    batch['position_ids'],
+    batch['segment_ids'],
+    deterministic,
+    rngs=decoder_rngs,
   )

@@ -64,12 +64,13 @@ def mask_tokens(
   # A table by length, since rounding on the device in float32 may differ from Python's.
   wanted = jnp.array([min(K, max(1, round(masked_lm_prob * length))) for length in range(T + 1)])
   wanted_B = wanted[jnp.sum(segment_ids_BT > 0, axis=1)]
-  order_BT = jax.random.uniform(choose_key, (B, T))
+  # A number from 0 to 1 for each token: it decides the order in which tokens or units are chosen.
+  draw_BT = jax.random.uniform(choose_key, (B, T))
 
   def scores_by(policy):
     def scores():
       return _scores(
-        policy, order_BT, candidate_BT, segment_ids_BT, unit_starts_BT, wanted_B, span_key
+        policy, draw_BT, candidate_BT, segment_ids_BT, unit_starts_BT, wanted_B, span_key
       )
 
     return scores
@@ -93,21 +94,21 @@ def mask_tokens(
   return put_at(input_ids_BT, positions_BK, new_BK), positions_BK, labels_BK, chosen_BK.astype('f4')
 
 
-def _scores(policy, order_BT, candidate_BT, segment_ids_BT, unit_starts_BT, wanted_B, span_key):
+def _scores(policy, draw_BT, candidate_BT, segment_ids_BT, unit_starts_BT, wanted_B, span_key):
   """Scores tokens by a policy -> (score_BT, leads_BT). The wanted_B tokens with the highest scores
   are chosen, none with a negative score. A token shares its draw of [MASK], random or unchanged
   with the last True of leads_BT at or before it."""
-  leads_BT = jnp.ones(order_BT.shape, bool)
-  turns_BT = order_BT
+  leads_BT = jnp.ones(draw_BT.shape, bool)
+  turns_BT = draw_BT
   if policy == 'token':
-    return jnp.where(candidate_BT, order_BT, -1.0), leads_BT
+    return jnp.where(candidate_BT, draw_BT, -1.0), leads_BT
   breaks_BT = _breaks(candidate_BT, segment_ids_BT)
   starts_BT = candidate_BT & (breaks_BT | (unit_starts_BT & POLICIES[policy] > 0))
   if policy == 'span':
-    draws_BT = jax.random.uniform(span_key, order_BT.shape)
-    leads_BT = tile_spans(draws_BT, starts_BT, breaks_BT)
+    length_draw_BT = jax.random.uniform(span_key, draw_BT.shape)
+    leads_BT = tile_spans(length_draw_BT, starts_BT, breaks_BT)
     # All words of a span have the same turn; the last span is cut, as in SpanBERT.
-    turns_BT = jnp.take_along_axis(order_BT, last_true(leads_BT), axis=1)
+    turns_BT = jnp.take_along_axis(draw_BT, last_true(leads_BT), axis=1)
   taken_BT = choose_units(turns_BT, starts_BT, candidate_BT, wanted_B)
   return jnp.where(taken_BT, 1.0, -1.0), leads_BT
 

@@ -47,7 +47,7 @@ def batches(examples: Examples, alone: int = 0) -> Iterator[list[dict[str, np.nd
   items = []
   for row in range(len(examples)):
     items += examples.items_of_row(row)
-  lengths = examples.room_of(items)
+  lengths = examples.tokens_of_items(items)
   short = int(lengths[lengths <= PACKED].sum())
   items_of_room = {}  # {length of a row: the numbers of the items that go into rows of this length}
   for k, length in enumerate(lengths):

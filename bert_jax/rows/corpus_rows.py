@@ -117,7 +117,7 @@ class Rows(Source):
     """The arrays of R rows. parts: results of PlannedRows.examples."""
     held = np.concatenate([of_part for of_part, _ in parts])  # [R] examples in each row
     columns = zip(*(examples for _, examples in parts), strict=True)
-    sizes, labels, marks, tokens, starts = map(np.concatenate, columns)
+    sizes, labels, has_cls_sep, tokens, starts = map(np.concatenate, columns)
     rows = len(held)
     out = build_rows(
       self.tokenizer,
@@ -129,7 +129,7 @@ class Rows(Source):
       rows=rows,
       slots=self.cutting.examples_per_row,
       labels=labels,
-      marks=marks,
+      has_cls_sep=has_cls_sep,
     )
     out['language'] = np.full(rows, self.language, np.int32)
     return out

@@ -31,7 +31,7 @@ class Examples(Source):
     counted from the beginning of the row.
   per_token: {name: ([E] arrays with a value for each token of the example, special tokens
     included; their type)}; in a row [T].
-  takes: [E] tokens reserved in the row for each example, if more than its texts have.
+  reserved_tokens: [E] tokens of a row that are kept for each example, if more than its texts have.
   lengths: [E] tokens of each example, special ones included, to avoid reading the texts for that.
   ends: whether [CLS] and [SEP]s stand around texts, together or each.
 
@@ -56,7 +56,7 @@ class Examples(Source):
     per_example: Mapping[str, np.ndarray] | None = None,
     positions: Mapping[str, np.ndarray] | None = None,
     per_token: Mapping[str, tuple[Sequence[np.ndarray], Any]] | None = None,
-    takes: np.ndarray | None = None,
+    reserved_tokens: np.ndarray | None = None,
     lengths: np.ndarray | None = None,
     ends: bool | tuple[bool, bool] = True,
   ):
@@ -81,9 +81,11 @@ class Examples(Source):
     self.item_begins = np.flatnonzero(np.diff(item_of, prepend=-1))
     self.item_sizes = np.diff(np.append(self.item_begins, len(texts)))
     self.size = len(self.item_begins)
-    takes = lengths if takes is None else np.maximum(takes, lengths)
-    room = self._room(takes, self.item_begins)
-    longest = room.max(initial=0)
+    if reserved_tokens is None:
+      reserved_tokens = lengths
+    tokens_of_example = np.maximum(reserved_tokens, lengths)
+    tokens_of_item = self._sums_of_items(tokens_of_example, self.item_begins)
+    longest = tokens_of_item.max(initial=0)
     largest = int(self.item_sizes.max(initial=1))
     if longest > seq_length:
       raise InputError(
@@ -95,7 +97,7 @@ class Examples(Source):
         f'an item of the data has {largest} examples and a row takes {slots}; '
         f'set data.examples_per_row={largest} at least.'
       )
-    self.order, self.row_at = pack(room, seq_length, slots // largest)
+    self.order, self.row_at = pack(tokens_of_item, seq_length, slots // largest)
     self.fingerprint = self._digest(item_of)
 
   def items_of_row(self, i: int) -> list[range]:
@@ -106,15 +108,15 @@ class Examples(Source):
       ranges.append(range(begin, begin + size))
     return ranges
 
-  def _room(self, takes, first):
-    """[I] the tokens that items take; takes: each example's, first: [I] items' first examples."""
-    return np.add.reduceat(takes, first) if len(first) else takes
+  def _sums_of_items(self, tokens_of_example, first):
+    """[I] the tokens that each item takes. first: [I] the place of its first example."""
+    return np.add.reduceat(tokens_of_example, first) if len(first) else tokens_of_example
 
-  def room_of(self, items: Sequence[range]) -> np.ndarray:
+  def tokens_of_items(self, items: Sequence[range]) -> np.ndarray:
     """[I] the tokens of a row that each of these items, ranges of examples, takes."""
-    takes = np.concatenate([self.lengths[item.start : item.stop] for item in items])
+    lengths = np.concatenate([self.lengths[item.start : item.stop] for item in items])
     ends = np.cumsum([len(item) for item in items])
-    return self._room(takes, np.append(0, ends[:-1]))
+    return self._sums_of_items(lengths, np.append(0, ends[:-1]))
 
   def _digest(self, item_of):
     """The fingerprint of the rows, from all that they are made of."""

@@ -27,9 +27,10 @@ from bert_jax.rows.packing import pack
 from bert_jax.rows.sentence_pairs import PAIRS, Pair, plan_pairs
 
 OF_TEXT = 'text_tokens', 'documents', 'characters', 'bytes'  # those of PlannedRows.totals
-# Token counts of A and B [E, 2], labels [E], marks [E, 2], and tokens and starts of all A and B.
+# Token counts of A and B [E, 2], labels [E], has_cls_sep [E, 2] (see build_rows), and tokens and
+# starts of all A and B.
 Examples = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-Plan = tuple[np.ndarray, np.ndarray]  # [examples, 5], marks [examples, 2] (see build_rows)
+Plan = tuple[np.ndarray, np.ndarray]  # [examples, 5], has_cls_sep [examples, 2]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,14 +81,14 @@ class PlannedRows:
         plans.append(plan)
         self.cut_tokens += cut
       self.plan = np.concatenate(plans)
-      self.marks = np.ones((len(self.plan), 2), bool)
+      self.has_cls_sep = np.ones((len(self.plan), 2), bool)
     else:
-      self.plan, self.marks = PLANS[cutting.kind](corpus, length)
+      self.plan, self.has_cls_sep = PLANS[cutting.kind](corpus, length)
     self.row_at = np.arange(len(self.plan) + 1)
     if cutting.examples_per_row > 1:
       order, self.row_at = pack(self.lengths(), length, cutting.examples_per_row)
       self.plan = self.plan[order]
-      self.marks = self.marks[order]
+      self.has_cls_sep = self.has_cls_sep[order]
 
   @property
   def fingerprint(self) -> str:
@@ -103,7 +104,7 @@ class PlannedRows:
     """[examples] the length of each example in tokens, [CLS] and [SEP] included."""
     begin_a, end_a, begin_b, end_b, _ = self.plan.T
     has_b = end_b > begin_b  # then there is a second [SEP]
-    return end_a - begin_a + end_b - begin_b + self.marks.sum(axis=1) + has_b
+    return end_a - begin_a + end_b - begin_b + self.has_cls_sep.sum(axis=1) + has_b
 
   @functools.cached_property
   def totals(self) -> dict[str, int]:
@@ -133,7 +134,7 @@ class PlannedRows:
     sizes = np.diff(ranges).reshape(-1)
     tokens, starts = self.corpus.stretches(ranges[:, 0], sizes)
     labels = self.plan[chosen, 4]
-    return held, (sizes.reshape(-1, 2), labels, self.marks[chosen], tokens, starts)
+    return held, (sizes.reshape(-1, 2), labels, self.has_cls_sep[chosen], tokens, starts)
 
 
 def plan_full(corpus: Corpus, seq_length: int) -> Plan:

@@ -40,7 +40,7 @@ def build_row(
     rows=1,
     slots=slots,
     second=np.array([len(texts) > 1 for texts in examples], bool),
-    marks=np.full((len(examples), 2), ends),
+    has_cls_sep=np.full((len(examples), 2), ends),
   )
   return {name: array[0] for name, array in arrays.items()}
 
@@ -57,15 +57,15 @@ def build_rows(
   slots: int = 1,
   second: np.ndarray | None = None,
   labels: np.ndarray | None = None,
-  marks: np.ndarray | None = None,
+  has_cls_sep: np.ndarray | None = None,
 ) -> dict[str, np.ndarray]:
   """{name: array} of R rows of `seq_length` = T tokens with E examples, up to `slots` = N in each.
   An example becomes [CLS] A [SEP] or [CLS] A [SEP] B [SEP].
 
   row_of: [E] its row, ascending. sizes: [E, 2] token counts of A and B. tokens, units: ids and
   unit_starts of A and B, all examples one after the other. second: [E] whether there is a B; None:
-  where it has tokens. labels: [E] numbers; below 0 is none. marks: [E, 2] whether an example has
-  [CLS], and [SEP]; None: all do.
+  where it has tokens. labels: [E] numbers; below 0 is none. has_cls_sep: [E, 2] does an
+  example have [CLS], and has it [SEP]s; None: all have both.
 
   [R, T] int32, padded at the end: input_ids, token_type_ids (1 from B on), position_ids (from 0 in
   each example), segment_ids (1, 2, .. for each example, 0: padding), unit_starts (0 at special
@@ -77,7 +77,9 @@ def build_rows(
   size_a, size_b = sizes.T
   if second is None:
     second = size_b > 0
-  has_cls, has_sep = np.ones((2, len(sizes)), bool) if marks is None else np.transpose(marks)
+  if has_cls_sep is None:
+    has_cls_sep = np.ones((len(sizes), 2), bool)
+  has_cls, has_sep = has_cls_sep.T
   lengths = has_cls + size_a + size_b + has_sep * (1 + second)
   slot, in_row = _places_in_rows(row_of, lengths)
   begin = row_of * seq_length + in_row

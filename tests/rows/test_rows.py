@@ -140,7 +140,7 @@ def test_rows_are_padded_with_the_padding_of_the_vocabulary():
     rows=1,
     slots=3,
     labels=np.array([4, -1]),
-    marks=np.array([[True, True], [False, True]]),
+    has_cls_sep=np.array([[True, True], [False, True]]),
   )
   assert {name: array[0].tolist() for name, array in found.items()} == {
     'input_ids': [7, 20, 21, 8, 22, 8, 23, 8, 1, 1],

@@ -108,21 +108,21 @@ sources = labelled.sources_of(Choices, read)
 def _pairs(tokenizer, questions, limit, problems):
   """Tokenizes and cuts every choice: ([(ids of the context, of question and choice)], [tokens of
   each question's longest choice before it was cut])."""
-  room = limit - 2 - tokenizer.between
+  most_tokens = limit - 2 - tokenizer.between  # of a context and a choice
   contexts = list(dict.fromkeys(question.context for question in questions))
-  contexts = dict(zip(contexts, tokenizer.ids_batch(contexts), strict=True))
-  seconds = iter(tokenizer.ids_batch([x for question in questions for x in question.seconds]))
-  out, lengths = [], []
+  ids_of_context = dict(zip(contexts, tokenizer.ids_batch(contexts), strict=True))
+  ids_of_all = iter(tokenizer.ids_batch([x for question in questions for x in question.seconds]))
+  pairs, lengths = [], []
   for question in questions:
-    choices = [next(seconds) for _ in question.choices]
+    choices = [next(ids_of_all) for _ in question.choices]
     longest = max(map(len, choices))
-    if longest > room:
+    if longest > most_tokens:
       problems.note('questions whose choices lost their beginning', question.where)
-      choices = [ids[max(0, len(ids) - room) :] for ids in choices]
-    context = contexts[question.context]
+      choices = [ids[max(0, len(ids) - most_tokens) :] for ids in choices]
+    context = ids_of_context[question.context]
     lengths.append(len(context) + longest)
-    left = room - max(map(len, choices))
-    if len(context) > left:
+    kept_of_context = most_tokens - max(map(len, choices))
+    if len(context) > kept_of_context:
       problems.counts[f'questions with a cut context (longer than {limit} tokens)'] += 1
-    out += [tokenizer.pair(context[:left], ids) for ids in choices]
-  return out, lengths
+    pairs += [tokenizer.pair(context[:kept_of_context], ids) for ids in choices]
+  return pairs, lengths

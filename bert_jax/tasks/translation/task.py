@@ -94,9 +94,9 @@ class Pairs(Scored):
       raise InputError(f'no pair of data.{problems.split} is short enough; {advice}.')
     of_target = np.array([len(labels) for labels in self.targets], np.int64)
     # The larger share of a row that a side takes, so that the rows of both sides have room.
-    takes = -(-of_target * config.data.seq_length // self.target_length)
+    reserved_tokens = -(-of_target * config.data.seq_length // self.target_length)
     self.target_tokens = int(of_target.sum())
-    super().__init__(tokenizer, texts, takes=takes, **labelled.shape(config))
+    super().__init__(tokenizer, texts, reserved_tokens=reserved_tokens, **labelled.shape(config))
     targets = (labels.tobytes() + b'|' for labels in self.targets)
     self.fingerprint = tokenized.digest_of([self.fingerprint, *targets])
     if all(pair.target is not None for pair in self.pairs):

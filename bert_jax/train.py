@@ -21,8 +21,9 @@ from bert_jax.cells import in_notebook
 from bert_jax.command_line import command_line, command_parser, show_log
 from bert_jax.errors import InputError
 from bert_jax.files import Path
-from bert_jax.run import session, setup
+from bert_jax.run import setup
 from bert_jax.run.inputs import Inputs, read_inputs
+from bert_jax.run.session import Session
 from bert_jax.step import State
 from bert_jax.workdir import records
 
@@ -57,22 +58,22 @@ def train_on(inputs: Inputs, started: float) -> tuple[State, Mapping[str, float]
 def loop(run: setup.Run, state: State) -> tuple[State, Mapping[str, float]]:
   """Trains from a State to the end; returns what train returns."""
   with contextlib.ExitStack() as stack:
-    at = session.Session(run, state, stack)
-    step = int(jax.device_get(state.step))
-    wish = at.evaluator.catch_up(step, state)  # an evaluation that a stop broke off
-    while step < run.inputs.steps and not wish.ends:
+    session = Session(run, state, stack)
+    step = int(jax.device_get(state.step))  # how many steps are done
+    decision = session.evaluator.catch_up(step, state)  # an evaluation that a stop broke off
+    while step < run.inputs.steps and not decision.ends:
       traced = jax.profiler.StepTraceAnnotation('train', step_num=step + 1)
       with traced, jax.transfer_guard('disallow'):  # nothing crosses from or to the host unasked
-        batch = at.batch(step)  # made while the step before was computed
+        batch = session.batch(step)  # made while the step before was computed
         state, metrics = run.train_step(state, batch, run.constants)
       step += 1
-      at.tally.take(step, metrics)  # still on the devices
-      wish = at.settle(step)  # waits for the devices, and so for the other processes
-      at.logger.maybe(step)
-      at.saver.maybe(step, state, wish)  # before the evaluation, which may fail
-      wish = max(wish, at.evaluator.maybe(step, state))
-      at.summary.maybe(step)
-    return at.end(step, state, wish)
+      session.tally.take(step, metrics)  # still on the devices
+      decision = session.decide(step)  # waits for the devices, and so for the other processes
+      session.logger.log_if_due(step)
+      session.saver.save_if_due(step, state, decision)  # before the evaluation, which may fail
+      decision = max(decision, session.evaluator.evaluate_if_due(step, state))
+      session.summary.write_if_due(step)
+    return session.end(step, state, decision)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

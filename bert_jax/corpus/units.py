@@ -60,7 +60,7 @@ class Marker:
 
   def text_of(self, sentences: Sequence[str]) -> str:
     """The text that the tokens of a document stand for; without another, its sentences as lines."""
-    if self.tokenizer.reads_between and isinstance(sentences, Sentences):
+    if self.tokenizer.depends_on_text_before and isinstance(sentences, Sentences):
       return sentences.text
     return '\n'.join(sentences)
 
@@ -69,7 +69,7 @@ class Marker:
     of tokens, documents_without_tokens, phrases_matched, entities_matched."""
     sentences = [sentence for document in documents for sentence in document]
     marks = bool(self.segmenter or self.lexicons)
-    if self.tokenizer.reads_between:
+    if self.tokenizer.depends_on_text_before:
       encodings = self._in_context(documents)
     else:  # offsets cost more than ids
       encodings = self.tokenizer.encode_batch(sentences) if marks else []
@@ -80,7 +80,7 @@ class Marker:
     lengths = np.array([len(x) for x in ids], np.int32)
     at = offsets(lengths)  # [sentences + 1]
     tokens = concatenated(ids, np.int32)
-    if self.tokenizer.reads_between:
+    if self.tokenizer.depends_on_text_before:
       words = concatenated([encoding.word_starts for encoding in encodings], np.bool_)
     else:
       words = self.tokenizer.word_starts(tokens, at[:-1][lengths > 0])

@@ -98,7 +98,7 @@ class Logger:
   def due(self, step: int) -> bool:
     return self.run.inputs.is_due(step, self.run.inputs.log_every)
 
-  def maybe(self, step: int) -> None:
+  def log_if_due(self, step: int) -> None:
     self.progress.update(self._line(step) if self.due(step) else '')
 
   def _baselines(self):
@@ -190,7 +190,7 @@ class SummaryFile:
       self.state = 'stopped' if issubclass(kind, KeyboardInterrupt) else 'failed'
     self.write(first_line(error) if self.state == 'failed' else '')
 
-  def maybe(self, step: int) -> None:
+  def write_if_due(self, step: int) -> None:
     """Writes summary.json if there is a checkpoint or an evaluation of this step."""
     evaluated = self.writer.last.get('eval', {}).get('step')
     if step in (self.run.checkpoints.newest.get('step'), evaluated):

@@ -15,7 +15,7 @@ from bert_jax.rows.ahead import Ahead
 from bert_jax.run import evaluation, progress, trackers
 from bert_jax.run.metrics_log import Logger, SummaryFile, Writer, health
 from bert_jax.run.setup import Run
-from bert_jax.run.stopping import Wish
+from bert_jax.run.stopping import Decision
 from bert_jax.step import State
 from bert_jax.tasks import TASKS
 from bert_jax.workdir import contents
@@ -27,12 +27,12 @@ class Saver:
   def __init__(self, run: Run, writer: Writer):
     self.run, self.writer = run, writer
 
-  def due(self, step: int, wish: Wish) -> bool:
+  def due(self, step: int, decision: Decision) -> bool:
     every = self.run.inputs.config.checkpoint.every
-    return self.run.inputs.is_due(step, every) or wish > Wish.GO_ON
+    return self.run.inputs.is_due(step, every) or decision > Decision.GO_ON
 
-  def maybe(self, step: int, state: State, wish: Wish) -> None:
-    if self.due(step, wish):
+  def save_if_due(self, step: int, state: State, decision: Decision) -> None:
+    if self.due(step, decision):
       self.save(state, {})
       self.run.watch.saved()
 
@@ -49,7 +49,7 @@ class Evaluator:
   the run begins."""
 
   def __init__(self, session: 'Session', step: int):
-    self.at, self.run = session, session.run
+    self.session, self.run = session, session.run
     self.owes = self.run.inputs.in_workdir and self.due(step) and not self.run.results
 
   def due(self, step: int) -> bool:
@@ -65,15 +65,15 @@ class Evaluator:
       return {'eval': count, 'whole': 0}
     return {'eval': count}
 
-  def catch_up(self, step: int, state: State) -> Wish:
+  def catch_up(self, step: int, state: State) -> Decision:
     """Makes the evaluation that a stop broke off. EARLY if patience is over already."""
     if self.owes:
       return self._evaluated(step, state)
-    return Wish.EARLY if self._patience_is_over(step) else Wish.GO_ON
+    return Decision.EARLY if self._patience_is_over(step) else Decision.GO_ON
 
-  def maybe(self, step: int, state: State) -> Wish:
+  def evaluate_if_due(self, step: int, state: State) -> Decision:
     """Evaluates if it is due; returns what the run is to do next."""
-    return self._evaluated(step, state) if self.due(step) else Wish.GO_ON
+    return self._evaluated(step, state) if self.due(step) else Decision.GO_ON
 
   def _evaluated(self, step, state):
     """Evaluates a state; if the run is to end meanwhile, only saves it. Returns what is next."""
@@ -81,10 +81,10 @@ class Evaluator:
       self._evaluate(step, state)
     except evaluation.Interrupted:
       self.owes = True
-      self.at.saver.save(state, {})
+      self.session.saver.save(state, {})
       return self.run.watch.ask()
     self.owes = False
-    return Wish.EARLY if self._patience_is_over(step) else Wish.GO_ON
+    return Decision.EARLY if self._patience_is_over(step) else Decision.GO_ON
 
   def _patience_is_over(self, step):
     """Has the run been evaluated eval.patience times without a better checkpoint.best_metric?"""
@@ -116,14 +116,14 @@ class Evaluator:
         )
     run.results = results.get('whole', results['eval'])
     for kind, result in results.items():
-      self.at.writer.write(step, kind, result)
+      self.session.writer.write(step, kind, result)
       text = health(result, evaluation.levels(batches, counts[kind]))
       rows = f', all {len(batches.source):,} rows' if kind == 'whole' else ''
-      self.at.progress.line(f'step {step}/{inputs.steps}  eval{rows}  {text}')
+      self.session.progress.line(f'step {step}/{inputs.steps}  eval{rows}  {text}')
     is_best = run.checkpoints.is_best(run.results, step)
     is_saved = run.checkpoints.newest.get('step') == step
     if is_best or is_saved or config.eval.patience > 0:
-      self.at.saver.save(state, run.results)
+      self.session.saver.save(state, run.results)
     if step < inputs.steps and not self._patience_is_over(step):
       return
     evaluation.warn_of_collapse(run.results, batches.source, answers)
@@ -163,20 +163,20 @@ class Session:
     clock.batches += inputs.timeline.rows_at(step) / inputs.config.batch_size
     return batch
 
-  def settle(self, step: int) -> Wish:
-    """The wish of all processes after a step. Here a run waits for its devices."""
-    wish = self.watch.ask()
-    is_read = self.logger.due(step) or self.saver.due(step, wish) or self.evaluator.due(step)
-    self.tally.settle(now=is_read)
-    return wish
+  def decide(self, step: int) -> Decision:
+    """What all processes decide after a step. Here a run waits for its devices."""
+    decision = self.watch.ask()
+    is_read = self.logger.due(step) or self.saver.due(step, decision) or self.evaluator.due(step)
+    self.tally.add_taken(now=is_read)
+    return decision
 
-  def end(self, step: int, state: State, wish: Wish) -> tuple[State, Mapping[str, float]]:
+  def end(self, step: int, state: State, decision: Decision) -> tuple[State, Mapping[str, float]]:
     """Waits until all is saved. KeyboardInterrupt or Paused if the run is not over."""
     run, config = self.run, self.run.inputs.config
     self.progress.close()
     with run.clock.doing('save'):
       run.checkpoints.wait()
-    if wish == Wish.EARLY:
+    if decision == Decision.EARLY:
       self.summary.state = 'stopped early'
       log.info(
         'stopped early: no better %s than at step %d (evaluate --checkpoint best)',
@@ -185,7 +185,7 @@ class Session:
       )
     elif step < run.inputs.steps or self.evaluator.owes:
       where = f'at step {step} of {run.inputs.steps}; run the same again to continue'
-      if wish == Wish.STOP:
+      if decision == Decision.STOP:
         raise Stopped(f'stopped by a signal {where}')
       raise Paused(f'max_hours={config.max_hours:g} are over: saved {where}')
     else:

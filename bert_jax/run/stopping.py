@@ -18,7 +18,7 @@ from bert_jax import hosts
 FIRST_SAVE = 0.1  # the first checkpoint by the clock comes after this share of checkpoint.minutes
 
 
-class Wish(enum.IntEnum):
+class Decision(enum.IntEnum):
   """What a run is to do after a step. If processes or reasons differ, the highest counts."""
 
   GO_ON = 0
@@ -29,7 +29,7 @@ class Wish(enum.IntEnum):
 
   @property
   def ends(self) -> bool:
-    return self >= Wish.TIME_IS_UP
+    return self >= Decision.TIME_IS_UP
 
 
 class Watch:
@@ -46,18 +46,18 @@ class Watch:
     self.fresh = False  # has nothing been asked since the last save?
     self.vote = hosts.Vote(mesh)
 
-  def ask(self) -> Wish:
-    now, wish = time.monotonic(), Wish.GO_ON
+  def ask(self) -> Decision:
+    now, own = time.monotonic(), Decision.GO_ON
     if self.signalled():
-      wish = Wish.STOP
+      own = Decision.STOP
     elif now > self.deadline:
-      wish = Wish.TIME_IS_UP
+      own = Decision.TIME_IS_UP
     elif now > self.save_at:
-      wish = Wish.SAVE
-    decision = Wish(self.vote.cast(wish))
+      own = Decision.SAVE
+    decision = Decision(self.vote.cast(own))
     # A vote is counted a step later: after a save it may still ask for the same save.
-    if self.fresh and decision == Wish.SAVE:
-      decision = Wish.GO_ON
+    if self.fresh and decision == Decision.SAVE:
+      decision = Decision.GO_ON
     self.fresh = False
     return decision
 

@@ -75,7 +75,7 @@ class Tally:
     self.step = step
     self.pending[step] = out
 
-  def settle(self, now: bool) -> None:
+  def add_taken(self, now: bool) -> None:
     """Adds the metrics that were taken: all if something reads them now, else all but the newest
     step's, for which no step waits."""
     for step in sorted(self.pending):

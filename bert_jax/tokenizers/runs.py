@@ -35,7 +35,7 @@ class IdsOfRuns(dict):
     """The ids of each text, [n] int32."""
     out, whole = [], []
     for i, text in enumerate(texts):
-      runs = self._runs(text)
+      runs = self._split(text)
       if len(runs) == 1 and len(text) > LONGEST_RUN:
         whole.append(i)
         out.append(text)
@@ -46,7 +46,7 @@ class IdsOfRuns(dict):
       out[i] = np.array(encoding.ids, np.int32)
     return out
 
-  def _runs(self, text: str) -> list[str]:
+  def _split(self, text: str) -> list[str]:
     """Splits a text at its blanks. A text of long runs stays whole, as they rarely repeat; Chinese
     is split at its characters, if these are words."""
     spaced = text.replace('\n', ' ').replace('\t', ' ').replace('\r', ' ')

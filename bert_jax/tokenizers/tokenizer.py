@@ -48,16 +48,24 @@ class Encoding(NamedTuple):
 class Tokenizer:
   """A vocabulary and the encoding of texts as its ids.
 
-  content: of a tokenizer.json; texts are searched for its added tokens but the reserved ones.
-  source: where it comes from, for messages. names: {reserved piece: how it is called} of a mask and
-  padding with names of their own. around: what stands around texts, unless it is as in BERT.
+  content: what a tokenizer.json holds.
+  source: where the vocabulary comes from, for messages.
+  names: {reserved piece: its name} of a mask or padding that has a name of its own.
+  around: the ids that are put before, between and behind texts (reserved.Around). None: BERT's.
 
-  pieces: in order of their ids. fingerprint: equal ones give equal ids for every text. splitting:
-  how text is split into words, of a vocabulary that is wholly BERT's, else None. blank_is_of_word:
-  a blank is part of the word behind it. mask_takes_blank: the blank before a mask is part of the
-  mask. add_prefix_space: a blank is put before each text. reads_between: the ids of a sentence
-  depend on what stands before it (a blank, a line end). begin_ids: the ids put before a text that a
-  model is to continue. between: how many [SEP]s stand between the texts of a pair."""
+  pieces: all pieces, in the order of their ids.
+  vocab_size: how many pieces there are.
+  reserved: {reserved piece, such as [SEP]: its id}, of those that the vocabulary has.
+  searched_tokens: the added tokens for which texts are searched, which are all but reserved ones.
+  fingerprint: a hash. Two tokenizers with the same one give the same ids for every text.
+  splitting: how texts are split into words, if the vocabulary is wholly BERT's; else None.
+  blank_is_of_word: is a blank part of the word behind it?
+  mask_takes_blank: is the blank before a mask part of the mask?
+  add_prefix_space: is a blank put before each text?
+  depends_on_text_before: do the ids of a sentence depend on the blank or line end before it?
+  begin_ids: the ids that stand before a text that a model is to continue.
+  between: how many [SEP]s stand between the texts of a pair.
+  encloses: does a text stand between one [CLS], if the vocabulary has one, and one [SEP]?"""
 
   def __init__(
     self,
@@ -74,20 +82,20 @@ class Tokenizer:
     self.pieces = _pieces(self._listed, self._added, source)
     self.vocab_size = len(self.pieces)
     self._reserve(around)
-    searched = self._library_content()
-    self._library = tokenizers.Tokenizer.from_str(json.dumps(searched))
+    library_content = self._library_content()
+    self._library = tokenizers.Tokenizer.from_str(json.dumps(library_content))
     self._library.encode_special_tokens = True
-    known = [searched, sorted(self.reserved.items()), self.begin_ids, self.between]
+    known = [library_content, sorted(self.reserved.items()), self.begin_ids, self.between]
     self.fingerprint = hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
     self._set_words()
-    is_plain = self.is_usual and not (self.searched or self.names)
+    is_plain = self.is_usual and not (self.searched_tokens or self.names)
     self.splitting: Splitting | None = splitting_of(content) if is_plain else None
-    self.reads_between = self.splitting is None
-    self._runs = None
+    self.depends_on_text_before = self.splitting is None
+    self._ids_of_runs = None
     if self.splitting:
-      self._runs = IdsOfRuns(self._library, self.splitting.tokenize_chinese_chars)
-    elif not self.searched and _is_trained_here(content):
-      self._runs = IdsOfRuns(self._library, characters_are_words=False)
+      self._ids_of_runs = IdsOfRuns(self._library, self.splitting.tokenize_chinese_chars)
+    elif not self.searched_tokens and _is_trained_here(content):
+      self._ids_of_runs = IdsOfRuns(self._library, characters_are_words=False)
 
   # ------------------------------------------------------------------------ reserved pieces
 
@@ -117,7 +125,7 @@ class Tokenizer:
     # Of tokens added beside these, texts are searched for all but those with a reserved name.
     added = {token['content'] for token in self._added}
     self._hidden = {self.pieces[i] for i in self.special_ids} | (SPELLINGS - added)
-    self.searched = added - self._hidden
+    self.searched_tokens = added - self._hidden
 
   @property
   def special_ids(self) -> tuple[int, ...]:
@@ -201,7 +209,7 @@ class Tokenizer:
     normalizer = json.dumps(self.content.get('normalizer'), ensure_ascii=False)
     keeps_blanks, marks_words = '"ByteLevel"' in splitter, '"Metaspace"' in splitter
     marks_blanks = _MARK_FOR_BLANK in normalizer
-    is_added = np.array([piece in self.searched for piece in self.pieces])
+    is_added = np.array([piece in self.searched_tokens for piece in self.pieces])
     begins = ends = is_added
     if keeps_blanks:
       begins = [piece.startswith(BLANK) for piece in self.pieces]
@@ -247,9 +255,9 @@ class Tokenizer:
     encodings = []
     for text, e in zip(texts, self._library.encode_batch(texts, add_special_tokens=False)):
       ids, offsets = np.array(e.ids, np.int32), np.array(e.offsets, np.int32).reshape(-1, 2)
-      if self.reads_between and len(offsets):
+      if self.depends_on_text_before and len(offsets):
         offsets[:, 0] = np.minimum(_next_letter(text)[offsets[:, 0]], offsets[:, 1])
-        if self._runs is not None:  # SentencePiece puts a blank before each text
+        if self._ids_of_runs is not None:  # SentencePiece puts a blank before each text
           offsets[self._blank[ids], 1] = offsets[self._blank[ids], 0]
       starts = self.word_starts(ids, np.zeros(min(1, len(ids)), int))
       encodings.append(Encoding(ids, offsets, starts))
@@ -258,8 +266,8 @@ class Tokenizer:
   def ids_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
     """The ids that encode_batch gives, [n] int32 for each text, several times as fast."""
     texts = checked(texts)
-    if self._runs is not None:
-      return self._runs.of_texts(texts)
+    if self._ids_of_runs is not None:
+      return self._ids_of_runs.of_texts(texts)
     encodings = self._library.encode_batch_fast(texts, add_special_tokens=False)
     return [np.array(e.ids, np.int32) for e in encodings]
 

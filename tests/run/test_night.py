@@ -33,25 +33,25 @@ pytestmark = pytest.mark.usefixtures('steps_once')
 
 
 def asked_to_save(monkeypatch, minutes, hours, seconds, vote=None):
-  """(when a Watch asks for a checkpoint, its last wish, the Watch), asked every 5 seconds."""
+  """(when a Watch asks for a checkpoint, its last decision, the Watch), asked every 5 seconds."""
   clock = SimpleNamespace(now=0.0)
   monkeypatch.setattr(stopping, 'time', SimpleNamespace(monotonic=lambda: clock.now))
   config = SimpleNamespace(checkpoint=SimpleNamespace(minutes=minutes), max_hours=hours)
   watch = stopping.Watch(config, one_device(), 0.0, lambda: False)
   watch.vote, asked = vote or watch.vote, []
   for clock.now in range(0, seconds, 5):
-    if (wish := watch.ask()) == stopping.Wish.SAVE:
+    if (decision := watch.ask()) == stopping.Decision.SAVE:
       asked.append(clock.now)
       watch.saved()
-  return asked, wish, watch
+  return asked, decision, watch
 
 
 def test_the_clock_asks_for_a_checkpoint_soon_and_then_every_so_many_minutes(monkeypatch):
-  asked, wish, watch = asked_to_save(monkeypatch, 5.0, 1.0, 3610)
-  assert asked[:3] == [35, 340, 645] and wish == stopping.Wish.TIME_IS_UP and wish.ends
-  assert not stopping.Wish.SAVE.ends
+  asked, decision, watch = asked_to_save(monkeypatch, 5.0, 1.0, 3610)
+  assert asked[:3] == [35, 340, 645] and decision == stopping.Decision.TIME_IS_UP and decision.ends
+  assert not stopping.Decision.SAVE.ends
   watch.signalled = lambda: True
-  assert watch.ask() == stopping.Wish.STOP and watch.ask().ends
+  assert watch.ask() == stopping.Decision.STOP and watch.ask().ends
 
 
 def test_a_vote_that_comes_late_does_not_save_twice(monkeypatch):
@@ -195,7 +195,7 @@ def test_metrics_are_counted_once_the_next_step_runs_and_spikes_by_the_losses_be
   run, settled = Tally(inputs), []
   for k, loss in enumerate((2.0, 2.0, 9.0, 11.0, 12.0, 13.0, 7.0), 1):
     run.take(k, {'loss': loss, 'grad_norm': 1.0, 'seen': {'seen_tokens': 10.0**k}})
-    run.settle(k == 3)
+    run.add_taken(k == 3)
     settled.append((sorted(run.pending), run.data_counts.get('seen_tokens', 0)))
   counted = [0, 10, 1110, 1110, 11110, 111110, 1111110]
   assert settled == [([] if k == 3 else [k], counted[k - 1]) for k in range(1, 8)]

@@ -113,8 +113,8 @@ def test_the_cache_changes_no_ids(monkeypatch):
     for batch in (texts[:330], texts[270:], texts[::-1], texts[:50]):
       same_both_ways(ours, batch)
     ours.ids_batch(['a' * 21, 'b' * 20, 'b' * 21 + ' c'])
-    assert 'b' * 20 in ours._runs and max(map(len, ours._runs)) == 20
-    assert len(ours._runs) <= 100
+    assert 'b' * 20 in ours._ids_of_runs and max(map(len, ours._ids_of_runs)) == 20
+    assert len(ours._ids_of_runs) <= 100
 
 
 def same_both_ways(tokenizer, texts):

@@ -18,8 +18,10 @@ class Field:
   by_step: its value may change during a run (timeline.py): it is a text such as
   token,phrase@1000, and `allowed` holds for each value, choices or bounds of integers.
 
-  affects: what it bears on, beside how a run learns. A field of the last two may change while a run
-  goes on.
+  affects: what it bears on, beside how a run learns. When a run goes on, a field may have another
+  value if one of the last two is among these, or if it is the run's length (LENGTH in
+  config/compare.py). All others keep their value; and whether a run that reads a corpus has a
+  data.eval stays as it is, though its path may change.
     rows        which rows a run reads
     vocabulary  the pieces of the vocabulary
     weights     which parameters there are, and what they mean

@@ -292,6 +292,15 @@ def test_the_trail_is_read_in_an_evening():
   assert sum(lines.values()) <= 4500, lines
 
 
+def test_every_place_that_the_table_names_is_there():
+  places = re.findall(r'\| `(\S+): ([\w.]+)` \|$', code_readme('The trail'), re.M)
+  assert len(places) >= 15
+  for path, name in places:
+    node = tree(Path('bert_jax') / path)
+    for part in name.split('.'):
+      (node,) = (x for x in node.body if getattr(x, 'name', '') == part)
+
+
 # Python's tokens without comments, texts, line ends and indentation: ideas, which no formatting
 # changes. A new capability says in its commit by how much it raises these, and what it replaces.
 MOST_TOKENS = {'bert_jax': 257_000, 'tests': 280_000}

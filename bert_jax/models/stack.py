@@ -3,6 +3,11 @@
 Its parameters have two layouts: `layer_0`, `layer_1`.. (unrolled), or `layers` with a leading axis
 of layers (scanned), after a `layer_0` that has fewer parameters, if any. Layers that share their
 weights are one `layer_0` in both.
+
+Every layer has a key of its own for dropout. Nothing here passes one on: Flax's make_rng, which
+Dropout calls, makes a key of the one that the whole model got, of the path of the module, such as
+`encoder/layer_0`, and of how often this module has asked. So unrolled layers differ by their names,
+and shared ones by the count. Scanned layers have one path: there split_rngs makes a key for each.
 """
 
 import re

@@ -2,7 +2,8 @@
 
 A batch is a function of (seed, step): each pass over the rows is a permutation of them, cut into
 consecutive batches. There is no state between steps, so a run resumes at any step, and each host
-builds only the rows of its devices, whatever the mesh.
+builds only the rows of its devices, whatever the mesh. Steps count from 0 here, as in State.step:
+batches[n] is the batch after n steps are done. In metrics and checkpoints it is step n + 1.
 
 For an objective with a carry, batches are drawn in lanes: row b of a batch follows, in the source,
 row b of the batch before (the first row follows the last one). In the next pass each lane begins at

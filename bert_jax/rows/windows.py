@@ -1,5 +1,15 @@
 """Cuts texts that are longer than a row: to a part, or into overlapping windows, which lie a stride
-apart or give as much context as there is around the tokens in question."""
+apart or give as much context as there is around the tokens in question.
+
+The windows of a text give one answer in three ways:
+
+  the text as a whole (its class, its vector): the mean over all windows of their logits or vectors;
+    of vectors, weighted by the tokens of a window
+  each token (its tag, the word behind a mask): the answer of one window, the one that shows most
+    context of this token (`owners`)
+  a span of tokens (the answer to a question): the best span of all windows; a span is scored by the
+    window that shows most context of its first token (tasks/qa/spans.py)
+"""
 
 from collections.abc import Sequence
 

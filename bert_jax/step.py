@@ -189,8 +189,7 @@ def make_train_step(
   def train_step(state, batch, constants):
     corrupt_key, dropout_key = jax.random.split(jax.random.fold_in(constants.train_key, state.step))
     with jax.named_scope('corruption'):
-      moment = moment_of(state.step)
-      batch = objective.prepare(batch, corrupt_key, moment)
+      batch = objective.prepare(batch, corrupt_key, moment_of(state.step))
 
     batch_weights = None
     if accumulation > 1 or by_device:
@@ -201,8 +200,7 @@ def make_train_step(
       batch_weights = {name: terms[name].weight for name in weights}
     trained, frozen_params = optim.split(state.params, frozen)
 
-    # `others` are an argument, not taken from around: a device computes this inside a shard_map
-    # (gradients.over_devices), which must be told of each array whether it is split or whole.
+    # `others` are an argument, since over_devices must tell a shard_map how each array is split.
     def loss_fn(trained, batch, rng, carry, others):
       frozen_params, batch_weights, fixed = others
       params = optim.merge(trained, frozen_params)

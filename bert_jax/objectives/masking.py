@@ -64,8 +64,7 @@ def mask_tokens(
   # A table by length, since rounding on the device in float32 may differ from Python's.
   wanted = jnp.array([min(K, max(1, round(masked_lm_prob * length))) for length in range(T + 1)])
   wanted_B = wanted[jnp.sum(segment_ids_BT > 0, axis=1)]
-  # A number from 0 to 1 for each token: it decides the order in which tokens or units are chosen.
-  draw_BT = jax.random.uniform(choose_key, (B, T))
+  draw_BT = jax.random.uniform(choose_key, (B, T))  # decides in which order tokens are chosen
 
   def scores_by(policy):
     def scores():

@@ -77,9 +77,7 @@ def build_rows(
   size_a, size_b = sizes.T
   if second is None:
     second = size_b > 0
-  if has_cls_sep is None:
-    has_cls_sep = np.ones((len(sizes), 2), bool)
-  has_cls, has_sep = has_cls_sep.T
+  has_cls, has_sep = (np.ones((len(sizes), 2), bool) if has_cls_sep is None else has_cls_sep).T
   lengths = has_cls + size_a + size_b + has_sep * (1 + second)
   slot, in_row = _places_in_rows(row_of, lengths)
   begin = row_of * seq_length + in_row

@@ -16,7 +16,6 @@ import pytest
 import yaml
 from conftest import ROOT
 
-from bert_jax import errors
 from bert_jax.workdir import saved_steps
 
 SCRIPTS = sorted(str(p) for p in Path('launch').iterdir() if not p.suffix)
@@ -306,8 +305,8 @@ def test_crashes_in_a_bucket_are_counted_there(tmp_path):
   """By a python that knows a fake bucket; the next try is on another machine."""
   store = tmp_path / 'store'
   store.mkdir()
-  knows = '''[ "$3" != "${BROKEN:-}" ] || { echo "error: no answer" >&2; exit 1; }
-exec "$REAL" -c "import sys; sys.path.append('tests'); import fake_bucket\n$2" "${@:3}"'''
+  begin = "import sys; sys.path.append('tests'); import fake_bucket"
+  knows = f'exec "$REAL" -c "{begin}\n$2" "${{@:3}}"'
   program(tmp_path / 'python', knows)
   env = {'PYTHON': str(tmp_path / 'python'), 'REAL': sys.executable, 'FAKE_BUCKET': str(store)}
   env |= {'ATTEMPTS': '1', 'BACKOFF_SECONDS': '0', 'PYTHONPATH': ''}
@@ -330,14 +329,6 @@ exec "$REAL" -c "import sys; sys.path.append('tests'); import fake_bucket\n$2" "
   out = tried('exit 5', '12')
   assert out.returncode == 5 and crashes.read_text().startswith('12 5 ')
   assert crashes.read_text().count('\n') == 1
-  for broken in ('steps', 'read', 'write'):  # the store does not answer: what it has stays
-    out = tried('exit 6', '7', BROKEN=broken)
-    assert out.returncode == 6 and 'error: no answer' in out.stderr
-    assert crashes.read_text().startswith('12 5 ') and crashes.read_text().count('\n') == 1
-  words = ['bash', '-c', 'exit 7', '-', '--workdir', 'no://b/W']
-  out = launch('launch/attempt', *words, check=False, **env | {'SKYPILOT_NODE_RANK': '1'})
-  assert 'error: no://b/W/checkpoints: nothing here reads that' in out.stderr
-  assert out.returncode == 7  # that of the run, which will say so too
 
 
 def test_it_waits_longer_each_time_and_for_what_the_first_host_says(tmp_path):
@@ -401,33 +392,6 @@ def test_gke_manifest():
   assert container['command'] == [*command, *TRAIN[1:], '--config.mesh.slices=2']
   assert container['resources']['limits'] == {'google.com/tpu': 4}
   assert pod['volumes'][0]['persistentVolumeClaim']['claimName'] == 'c'
-  for where in ('/W', 'gs://b/W'):
-    train = '--config', 'c', '--workdir', where, f'--config.data.train={where}'
-    said = launch('launch/gke', '--image', 'I', '--', *train).stderr
-    for what in ('the workdir', '--config.data.train'):
-      assert (f'note: {what} is neither in gs:// nor' in said) == (where == '/W')
-
-
-def sky():
-  return yaml.safe_load(Path('launch/sky.yaml').read_text())
-
-
-def test_sky_job_starts_again_what_may_pass_and_runs_what_it_is_told(tmp_path):
-  """Its `run` is run here as SkyPilot does, on the second worker, with a python that crashes."""
-  codes = [errors.Paused.code, errors.farewell(KeyboardInterrupt())[1]]
-  assert sky()['resources']['job_recovery']['recover_on_exit_codes'] == codes
-  shutil.copytree('launch', tmp_path / 'launch')
-  python = 'for x; do echo "$x"; done > arguments; exit 3'
-  program(tmp_path / '.venv/bin/python', python)
-  (tmp_path / 'run').write_text(sky()['run'])
-  env = {'TRAIN': '--config c --workdir W --config.data.train="gs://b/my D"'}
-  env |= {'ATTEMPTS': '2', 'BACKOFF_SECONDS': '0', 'OTHERS_SECONDS': '0'}
-  for rank, code in ('1', 3), ('1', 3), ('1', 3), ('0', 3), ('0', 3), ('0', 2):  # the first counts
-    said = os.environ | env | {'SKYPILOT_NODE_RANK': rank}
-    assert subprocess.run(['bash', 'run'], cwd=tmp_path, env=said).returncode == code, rank
-  words = (tmp_path / 'arguments').read_text().splitlines()
-  assert words[:3] == ['-m', 'bert_jax.train', '--distributed']
-  assert words[-1] == '--config.data.train=gs://b/my D'
 
 
 def test_commands_of_the_readme_against_a_gcloud_that_plays(gcloud):

@@ -181,18 +181,12 @@ def test_numbers_of_classes_become_their_names(tmp_path, kind):
 def test_values_that_json_does_not_have(tmp_path):
   """Narrow numbers, bytes, dates, dictionaries: alone and inside others."""
   narrow = pa.array([3.8, 1e-5, None, 0.1], pa.float32())
-  broken = pa.array(['é'.encode(), b'caf\xe9', b'', b'\xff'])
-  coded = pa.array(['a', 'b', None, 'c']).dictionary_encode()
-  lists = lambda of: pa.ListArray.from_arrays([0, 0, 1, 3, 4], of)
   columns = {
     'narrow': narrow,
-    'bytes': broken,
-    'coded': coded,
+    'bytes': pa.array(['é'.encode(), b'caf\xe9', b'', b'\xff']),
+    'coded': pa.array(['a', 'b', None, 'c']).dictionary_encode(),
     'day': pa.array([0, 1, 400, None], pa.date32()),
-    'narrows': lists(narrow),
-    'texts': lists(broken),
-    'codes': lists(coded),
-    'all': lists(pa.StructArray.from_arrays([coded, broken, narrow], ['a', 'b', 'c'])),
+    'narrows': pa.ListArray.from_arrays([0, 0, 1, 3, 4], narrow),
     'more': pa.array([{'en': b'one'}, {'en': None}, {'en': b'three'}, None]),
   }
   for kind in ('.parquet', '.arrow'):
@@ -203,11 +197,8 @@ def test_values_that_json_does_not_have(tmp_path):
     assert column('coded') == ['a', 'b', None, 'c']
     assert column('day') == ['1970-01-01', '1970-01-02', '1971-02-05', None]
     assert column('narrows') == ['[]', '[3.8]', '[1e-05, null]', '[0.1]']
-    assert column('texts') == ['[]', '["é"]', '["caf\ufffd", ""]', '["\ufffd"]']
-    assert column('codes') == ['[]', '["a"]', '["b", null]', '["c"]']
-    assert json.loads(column('all')[3]) == [{'a': 'c', 'b': '\ufffd', 'c': 0.1}]
     assert column('more.en') == ['one', None, 'three', None]
-    assert counts['invalid_utf8_lines'] == 2 * 3
+    assert counts['invalid_utf8_lines'] == 2
 
 
 TYPED = {  # {type: (values, the text of each)}
@@ -217,7 +208,6 @@ TYPED = {  # {type: (values, the text of each)}
     [datetime(2020, 1, 2, 1), datetime(2021, 3, 4, 5, 6, 7, 8), None],
     ['2020-01-02 01:00:00', '2021-03-04 05:06:07.000008', None],
   ),
-  pa.string_view(): (['a', None, 'b'], ['a', None, 'b']),
   pa.uint64(): ([2**64 - 1, 0, 7], [str(2**64 - 1), '0', '7']),
 }
 

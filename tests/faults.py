@@ -58,7 +58,7 @@ LONGEST = 1500  # characters of a sentence
 BUCKET = 'az://mine/W'
 # What every run does, whatever its golden run does.
 OFTEN = golden.settings("""steps=12 eval.every=4 eval.batches=0 checkpoint.every=2
-checkpoint.keep_latest=3 log.every=1 optimizer.accumulation=1 checkpoint.best_metric=""")
+checkpoint.keep_latest=3 log.every=1 checkpoint.best_metric=""")
 RUNS = golden.RUNS | recorder.MORE_RUNS
 RUNS['a prepared corpus'] = RUNS['nsp'][0], RUNS['nsp'][1] | {'data.train': '{texts}/prepared'}
 TAUGHT = RUNS['from a teacher']

@@ -45,6 +45,8 @@ def resolve(config: ConfigDict) -> ConfigDict:
     )
   if table.regression or (table.labels and not is_balanced):
     return config
+  if not config.data.train:
+    log.info('data.train is empty: from which package is a docstring that is installed here?')
   problems, same = Problems.of(config, 'train'), {}
   # One object for equal labels, since there may be millions of them.
   labels = [same.setdefault(x.label, x.label) for x in read(config, 'train', problems, whole=True)]

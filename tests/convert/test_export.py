@@ -135,7 +135,7 @@ def test_what_a_model_is_asked_unless_told():
   tasks |= {'pretraining': 'fill-mask', 'classifier': 'classify'}
   for head, task in tasks.items():
     assert Model(made(head)).default_task == task
-  with refused('model.dtype is .float16.; use one of'):
+  with refused('dtype is .float16.; use float32 or'):
     Model(made('classifier'), dtype='float16')
   released = Model(made('classifier')._replace(step=0))
   assert released.pair([('old river', 'new')])[0].keys() == {'no', 'yes', 'maybe'}

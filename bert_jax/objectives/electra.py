@@ -111,8 +111,8 @@ class Electra(MlmNsp):
     return {'encoder': encoder, 'generator': generator, 'replaced': head['params']}
 
   def adopted(self, params: Params) -> Params:
-    """Gives a generator that has tables of its own those of the encoder, if the parameters are of a
-    model without a generator: both begin with the same."""
+    """Copies the encoder's tables into a generator that has tables of its own, if the parameters
+    come from a model without a generator: both begin with the same tables."""
     if self.sharing != 'disentangled' or 'generator' in params:
       return params
     return params | {'generator': {'encoder': {'embeddings': _tables(params['encoder'])}}}

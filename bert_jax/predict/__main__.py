@@ -48,7 +48,7 @@ FAULTS = {
   'invalid_utf8_lines': 'lines that are not valid UTF-8 (bad bytes became U+FFFD)',
   'blank_lines': 'blank lines of the table (no answer)',
 }
-# Options that an export has, besides those of no effect.
+# Options that also work with --export.
 OF_EXPORT = 'model', 'task', 'checkpoint', 'dtype', 'export', 'no_cache'
 
 

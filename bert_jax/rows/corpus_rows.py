@@ -88,7 +88,8 @@ class Rows(Source):
     return self.totals['tokens'] / max(1, len(self) * self.cutting.seq_length)
 
   def __len__(self) -> int:
-    """The number of rows in a pass. A single unit has the rows of all cuts, others those of one."""
+    """The number of rows in a pass. row_at counts the rows of one cut, or of all cuts if there is
+    only one unit."""
     rows = int(self.row_at[-1])
     return rows * self.cuts if self.units > 1 else rows
 

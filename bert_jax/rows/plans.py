@@ -26,7 +26,7 @@ from bert_jax.corpus.tokenized import Corpus, digest_of, spread
 from bert_jax.rows.packing import pack
 from bert_jax.rows.sentence_pairs import PAIRS, Pair, plan_pairs
 
-OF_TEXT = 'text_tokens', 'documents', 'characters', 'bytes'  # those of PlannedRows.totals
+OF_TEXT = 'text_tokens', 'documents', 'characters', 'bytes'  # counts in PlannedRows.totals
 # Token counts of A and B [E, 2], labels [E], has_cls_sep [E, 2] (see build_rows), and tokens and
 # starts of all A and B.
 Examples = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]

@@ -51,8 +51,8 @@ def portions(path: str, split: str, column: str = '') -> Iterator[Portion]:
 
 
 def rows(portion: Portion, counts: Counter, column: str = '') -> Rows:
-  """Yields (place, record) of a portion. counts: increased are bytes (of a TFDS set, those of this
-  column) and, for texts that are not UTF-8 and are repaired, invalid_utf8_lines."""
+  """Yields (place, record) of a portion. counts: adds up bytes (for a TFDS set, the
+  bytes of this column) and invalid_utf8_lines, texts that are not UTF-8 and are repaired."""
   if portion.path.startswith('tfds:'):
     features, source, name = _tfds_source(portion.path, portion.format)
     numbers = range(portion.first, portion.first + int(portion.data))

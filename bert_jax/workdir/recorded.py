@@ -39,7 +39,7 @@ class Split(Record):
   rows: int = 0
   fingerprint: str = ''
   examples: int = 0  # of labelled data
-  scored: int = 0  # those of them that have gold
+  scored: int = 0  # examples with a known answer
   baselines: Mapping[str, Level] = field(default_factory=dict)
   part: Mapping[str, Level] = field(default_factory=dict)  # of the rows of the curve, if not all
 

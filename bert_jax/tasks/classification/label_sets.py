@@ -148,7 +148,7 @@ def baselines_of(
   labels: np.ndarray, counts: np.ndarray, weights: Sequence[float] = ()
 ) -> dict[str, Level]:
   """The scores of always answering the most frequent label, and the loss of always answering the
-  frequencies of labels. The F1 of one of two labels is that of always answering it. Where a text
+  frequencies of labels. The F1 of one of two labels is the F1 of always answering it. Where a text
   has several, each score is of the constant answer that is best in it: for accuracy the most
   frequent set, for micro F1 the k most frequent labels with the best k, for macro F1 all labels
   (Lipton et al. 2014, https://arxiv.org/abs/1402.1892). For regression, the scores of uncorrelated

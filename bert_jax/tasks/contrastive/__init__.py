@@ -19,7 +19,7 @@ FIELDS = affecting({'rows'}, {
   'contrastive.anchor_column': Field('anchor|question|query|sentence1',
     'column of the anchor; a|b: the first of these that is there'),
   'contrastive.positive_column': Field('positive|paragraph|answer|sentence2',
-    'the same of its positive; empty: a text is its own, under another dropout (SimCSE)'),
+    'column of its positive, a|b as above; empty: the text under another dropout (SimCSE)'),
   'contrastive.negative_columns': Field((), 'columns of hard negatives', allowed=str),
   'contrastive.score_column': Field('',
     'column of the score of a pair, for cosent and, in a table, data.eval; empty: none'),

@@ -63,7 +63,7 @@ EVAL_MASKING = affecting({'judging'}, {
 })  # fmt: skip
 LOSS = {
   'loss.nsp_weight': Field(1.0, 'MLM + this * NSP (or SOP); 0: no such head', allowed='[0, inf)'),
-  'loss.sbo_weight': Field(0.0, "the same of SpanBERT's span boundary objective; 0: no such head",
+  'loss.sbo_weight': Field(0.0, "loss + this * SpanBERT's span boundary objective; 0: no such head",
     allowed='[0, inf)'),
 }  # fmt: skip
 

@@ -24,10 +24,10 @@ def add(
   counts: Mapping[str, tuple[np.ndarray, np.ndarray]],
   targets: Callable[[Batch], tuple[jax.Array, jax.Array]] | None = None,
 ) -> float:
-  """Adds the baselines of some losses and their accuracies to a source; returns that of the loss.
-  languages: {name: a task.Language}. counts: {language: how often each piece is to be predicted in
-  training [V], and in this split [V]}. targets: of a batch, (pieces [B, T], whether one is there
-  [B, T]); None: all at their places."""
+  """Adds the baselines of some losses and their accuracies to a source; returns the baseline of the
+  loss. languages: {name: a task.Language}. counts: {language: how often each piece is to be
+  predicted in training [V], and in this split [V]}. targets: of a batch, (pieces [B, T], whether
+  one is there [B, T]); None: all at their places."""
   number = 1 + max(language.number for language in languages.values())
   words = len(next(iter(counts.values()))[0])
   nats_LV, top_L = np.zeros((number, words), np.float32), np.zeros(number, int)

@@ -245,8 +245,8 @@ def _loaded(config, tokenizer):
 
 
 def _languages(config, tokenizer, split, loaded):
-  """{name: Language} of a split. Its `share` is in an evaluation that of the text, in training that
-  of corpus.sampling."""
+  """{name: Language} of a split. Its `share` is the share of the text in an evaluation, and in
+  training the share that corpus.sampling gives it."""
   corpora = _large_enough(config, split, loaded[split])
   numbers = {name: number for number, name in enumerate(loaded['train'])}
   sampling = config.corpus.sampling if split == 'train' else 1.0

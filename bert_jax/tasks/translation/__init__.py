@@ -18,7 +18,8 @@ from bert_jax.tasks.translation.task import Pairs
 FIELDS = affecting({'rows'}, {
   'translation.source_column': Field('source',
     'column of the source, or name of its file; a|b: the first of these that is there'),
-  'translation.target_column': Field('target', 'the same of the target'),
+  'translation.target_column': Field('target',
+    'column of the target, or name of its file; a|b as above'),
   'translation.columns': Field((),
     'columns of a TSV without header; empty: it has one', allowed=str),
   'translation.target_length': Field(0, 'tokens of the target side of a row; 0: data.seq_length',

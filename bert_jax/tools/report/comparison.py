@@ -86,7 +86,7 @@ def compare(df: pd.DataFrame, metric: str, baseline: str = '') -> pd.DataFrame:
 
 
 def alone(part: pd.DataFrame, metric: str, step: float) -> dict[str, Any]:
-  """What the values of an arm say without those of others. step: their rounding."""
+  """What the values of an arm say by themselves. step: their rounding."""
   numbers = list(by_seed(part).values())
   low, high = interval(numbers, step, metric) or NONE
   return {

@@ -97,8 +97,8 @@ def _of_points(run: Run, remarks: list[str]) -> Iterator[dict[str, Any]]:
 
 
 def _answers(run: Run, step: int, remarks: list[str]) -> str:
-  """The folder of a run's answers at a step; '' if there are none, or with a remark if they are not
-  those of its scores.json."""
+  """The folder of a run's answers at a step; '' if there are none, or with a remark if
+  scores.json was made of other answers."""
   train, evaluation = run.fields['data.train'], run.fields['data.eval']
   folder = contents.answers_folder(run.path, train, evaluation, step)
   path = folder / 'predictions.jsonl'

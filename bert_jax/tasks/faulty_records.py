@@ -79,8 +79,8 @@ class Problems:
     return cls(split, config.data.skip_damaged, config.data.text_encoding)
 
   def lines(self, path: Path) -> Iterator[tuple[int, str]]:
-    """Yields (number, line) of a file, see files.lines."""
-    return files.lines(path, self.counts, self.encoding)
+    """Yields (number, line) of a file, see files.lines and files.not_json."""
+    return files.not_json(path, files.lines(path, self.counts, self.encoding))
 
   def note(self, kind: str, where: str) -> None:
     """Counts a fault that harms nothing."""
@@ -182,8 +182,9 @@ class Problems:
 
   def json(self, path: Path, where: str) -> Any:
     """The value in a JSON file; None, and it is `wrong`, if it is no JSON."""
+    lines = files.lines(path, self.counts, self.encoding)
     try:
-      value, halves = values.json_text('\n'.join(line for _, line in self.lines(path)))
+      value, halves = values.json_text('\n'.join(line for _, line in lines))
     except values.NotJson as error:
       place = f'{where}:{error.line}' if error.line else where
       return self.wrong(place, f'this is {error}; fetch the file again', 'damaged files')

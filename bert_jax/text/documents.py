@@ -7,7 +7,7 @@ is named (corpus.format), or a file's suffix tells it (`.gz` or `.zst` may follo
               google-research/bert
   lines       a paragraph a line, to be split into sentences; a blank line between documents
   paragraphs  .md: a blank line between paragraphs, wrapped lines joined; a heading opens a document
-  jsonl       .jsonl, .json: one object a line whose text field is a document, a paragraph a line
+  jsonl       .jsonl, .ndjson, .jsonlines, .json: one object a line whose text field is a document
   wiki        WikiExtractor's output, `<doc ...>` before each document, a paragraph a line
   wikitext    WikiText-2 and -103, a paragraph a line; headings (` = Title = `, ` = = Part = = `)
               open documents, as in Markdown
@@ -104,14 +104,17 @@ def portions(
   if record_sources.has_records(path):
     yield from record_sources.portions(path, split, text_field)
     return
+  numbered = files.raw_lines(Path(path), encoding)
   if format == 'auto':
     format = SUFFIXES.get(files.suffix(Path(path)), 'sentences')
+    if format != 'jsonl':
+      numbered = files.not_json(Path(path), numbered, ' or set corpus.format (--format)')
 
   def text_of(raw):
     return bare(raw.decode(errors='replace'), format)
 
   lines, size, first, position, is_cut = [], 0, 1, 0, False
-  for number, raw, at in files.raw_lines(Path(path), encoding):
+  for number, raw, at in numbered:
     opens = size >= PORTION_BYTES and OPENS[format](map(text_of, reversed(lines)), text_of(raw))
     if opens or size >= LONGEST_DOCUMENT:
       yield Portion(path, format, first, b''.join(lines), position, is_cut)

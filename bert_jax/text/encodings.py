@@ -9,6 +9,7 @@ reads it nevertheless. NUL bytes are refused.
 
 import codecs
 import io
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -18,6 +19,11 @@ from bert_jax.files import Path
 
 MARKS = {codecs.BOM_UTF32_LE: 'utf-32', codecs.BOM_UTF32_BE: 'utf-32'}
 MARKS |= {codecs.BOM_UTF16_LE: 'utf-16', codecs.BOM_UTF16_BE: 'utf-16'}  # UTF-32's begins so, too
+# How what `unpack` is for begins: zip, bzip2, xz, 7z, rar, gzip, zstd and, later, tar.
+PACKED = re.compile(
+  rb'PK\x03\x04|BZh\d1AY&SY|\xfd7zXZ\0|7z\xbc\xaf|Rar!\x1a|\x1f\x8b\x08|\x28\xb5\x2f\xfd|.{257}ustar',
+  re.DOTALL,
+)
 SAMPLE = 1 << 13  # bytes of a file that are looked at before it is read
 MOST_BAD = 0.001  # share of the bytes of a file of UTF-8 that are no characters
 # What may be proposed for a file that is not UTF-8.
@@ -28,14 +34,20 @@ FIELD = 'data.text_encoding (--text-encoding)'
 Lines = Iterator[tuple[int, str]]  # line numbers from 1, lines without their ends
 
 
-def opened(stream: Any, named: str) -> tuple[Any, bool]:
+def opened(path: object, stream: Any, named: str) -> tuple[Any, bool]:
   """(a stream of bytes in UTF-8 without its mark, whether it is to be Checked) of one that can be
-  looked ahead into (peek). named: an encoding or ''."""
+  looked ahead into (peek). named: an encoding or ''. InputError: the file is an archive, or packed
+  in another way than its name says."""
   try:
     bytes(1).decode(named or 'utf-8', 'replace')
   except (LookupError, ValueError):
     raise InputError(f'{FIELD} {quoted(named)} is no encoding; use one such as cp1251') from None
   head = stream.peek(SAMPLE) if hasattr(stream, 'peek') else b''
+  if PACKED.match(head):
+    raise InputError(
+      f'{path} is packed, as .zip, .bz2, .xz, .tar and .xlsx are; unpack it (texts may stay packed '
+      'as .gz or .zst alone), or save a sheet as CSV'
+    )
   if head.startswith(codecs.BOM_UTF8):
     stream.read(len(codecs.BOM_UTF8))
     return stream, False

@@ -9,6 +9,7 @@ that says where.
 import errno
 import glob
 import gzip
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -20,6 +21,7 @@ from bert_jax.files import Path, read_bytes
 from bert_jax.text import documentation_tasks, encodings, values
 
 RECORDS = '.parquet', '.arrow', '.feather'  # suffixes of files that hold records and no lines
+JSON_LINES = {'.ndjson': '.jsonl', '.jsonlines': '.jsonl'}  # other suffixes of the same
 SHARD = re.compile(r'-\d{5}-of-\d{5}')  # in the name of a file that is one of several
 
 
@@ -30,12 +32,12 @@ def is_named(spec: str) -> bool:
 
 def parts(spec: str, languages: Iterable[str] = ()) -> list[tuple[str, str]]:
   """Splits a spec into [(name, spec), ...]: `NAME=SPEC,...` or {language}; else [('', spec)]. What
-  names files as it stands, a path or a pattern, has no names."""
+  begins with a folder that exists, or names files as it stands, has no names."""
   if '{language}' in spec:
     if not languages:
       raise InputError(f'{spec} wants languages; name them in corpus.languages (--languages)')
     return [(name, spec.replace('{language}', name)) for name in languages]
-  if not re.match(r'[\w-]+=.', spec) or exists(spec) or _matches(spec):
+  if not re.match(r'[\w-]+=.', spec) or exists(spec.split('/')[0]) or _matches(spec):
     return [('', spec)]
   named = [part.partition('=') for part in re.split(r',(?=[\w-]+=)', spec)]
   return [(name, part) for name, _, part in named]
@@ -45,7 +47,15 @@ def _matches(spec: str) -> bool:
   """Whether a spec is a pattern of files as it stands, such as year=2020/*.txt."""
   if not glob.has_magic(spec) or '\0' in spec:
     return False
-  return any(True for _ in glob.iglob(str(Path(spec).expanduser()), recursive=True))
+  return any(True for _ in glob.iglob(_pattern(Path(spec).expanduser()), recursive=True))
+
+
+def _pattern(path: Path) -> str:
+  """A pattern of `glob` for a path, whose folder stands for itself if it exists: my [v2]/*.txt."""
+  for folder in map(str, path.parents):
+    if glob.has_magic(folder) and exists(folder):
+      return glob.escape(folder) + str(path)[len(folder) :]
+  return str(path)
 
 
 def exists(path: str | Path) -> bool:
@@ -85,9 +95,9 @@ def expand(spec: str) -> list[Path]:
     advice = f'{spec} is a folder without files; give the folder that holds the data'
   else:
     if isinstance(path, Bucket):
-      found = path.matches()
+      found = Bucket(_pattern(path)).matches()
     else:
-      found = [Path(name) for name in glob.glob(str(path), recursive=True)]
+      found = [Path(name) for name in glob.glob(_pattern(path), recursive=True)]
     advice = f'{spec} does not exist; give a file, a glob, a folder, tfds:NAME or hf:NAME'
     if glob.has_magic(spec):
       advice = f'no file matches {spec}; check the pattern'
@@ -103,8 +113,10 @@ def saved_by_datasets(folder: Path) -> bool:
 
 
 def suffix(path: Path) -> str:
-  """A file's suffix without the compression: '.txt' for a.txt, a.txt.gz and a.txt.zst."""
-  return _bare(path).suffix.lower()
+  """A file's suffix without the compression: '.txt' for a.txt, a.txt.gz and a.txt.zst; '.jsonl' for
+  the others of JSON lines, too."""
+  name = _bare(path).suffix.lower()
+  return JSON_LINES.get(name, name)
 
 
 def _bare(path: Path) -> Path:
@@ -116,6 +128,23 @@ def lines(path: Path, counts: Counter, encoding: str = '') -> Iterator[tuple[int
   counts['files'] += 1
   numbered = ((number, raw) for number, raw, _ in raw_lines(path, encoding))
   return encodings.decoded(path, numbered, counts)
+
+
+def not_json(path: Path, numbered: Iterator[Any], fix: str = '') -> Iterator[Any]:
+  """(number, line, ..) of a file of texts. InputError if the first ones are objects of JSON, whose
+  keys and quotes would be read as text. fix: what else may be done."""
+  head = list(itertools.islice(numbered, 3))
+  first = [line for _, line, *_ in head if line.strip()]
+  if first and all(map(_is_object, first)):
+    raise InputError(f'{path} holds a JSON object on each line; call it .jsonl{fix}')
+  return itertools.chain(head, numbered)
+
+
+def _is_object(line):
+  try:
+    return isinstance(values.json_value(line), dict)
+  except values.NotJson:
+    return False
 
 
 def raw_lines(path: Path, encoding: str = '') -> Iterator[tuple[int, bytes, int]]:
@@ -130,7 +159,7 @@ def raw_lines(path: Path, encoding: str = '') -> Iterator[tuple[int, bytes, int]
     with path.open('rb', 1 << 16) as disk:
       is_pipe = not disk.seekable()
       opener = _OPENERS.get(path.suffix)
-      stream, is_checked = encodings.opened(opener(disk) if opener else disk, encoding)
+      stream, is_checked = encodings.opened(path, opener(disk) if opener else disk, encoding)
       check = encodings.Checked(path) if is_checked else None
       while raw := stream.readline(_LONGEST_LINE):
         if len(raw) >= _LONGEST_LINE:

@@ -7,8 +7,8 @@ A row is a dict of strings whatever it came from; `where` is 'dev.tsv:17'.
   .csv            RFC 4180: a header line, commas, quoted fields may hold commas and line breaks
                   A .tsv or .csv whose header has more of ; | , or tabs than of its delimiter is
                   split at that one, quoted as in a .csv
-  .jsonl, .json   one object a line; a value that is not a string is kept as its JSON text, and a
-                  null is left out
+  .jsonl, .json   (also .ndjson, .jsonlines) one object a line; a value that is not a string is
+                  kept as its JSON text, and a null is left out
   .parquet, .arrow, .feather, hf:NAME (arrow.py), tfds:NAME (tfds.py)    a row is what a
                   line of .jsonl with its values is; classes have names, and rows count from 0
 
@@ -108,6 +108,7 @@ class _Reader(NamedTuple):
     elif kind in SUFFIXES:
       rows = self.of_json(path, numbered)
     else:
+      next(numbered)  # InputError if the file cannot be read, as one that is packed
       raise InputError(
         f'{path} is no table by its name; '
         'save a sheet as CSV, or call a table .csv, .tsv, .jsonl or .parquet'

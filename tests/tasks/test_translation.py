@@ -55,11 +55,16 @@ def written_in(form, folder):
   if form == 'compressed':
     parallel(folder, ending='.gz')
     return f'{folder}/train.{{language}}.gz', ()
+  if form == 'json':
+    for k, (language, name) in enumerate((('en', 'text'), ('de', 'de'))):
+      lines = ''.join(json.dumps({'id': 7, name: pair[k]}) + '\n' for pair in PAIRS)
+      (folder / f'{language}.ndjson').write_text(lines)
+    return f'en={folder}/en.ndjson,de={folder}/de.ndjson', ()
   parallel(folder)
   return f'en={folder}/train.en,de={folder}/train.de', ()
 
 
-@pytest.mark.parametrize('form', ['named', 'compressed', 'headerless'])
+@pytest.mark.parametrize('form', ['named', 'compressed', 'headerless', 'json'])
 def test_all_forms_of_parallel_text_are_read_alike(form, tmp_path):
   spec, fields = written_in(form, tmp_path)
   pairs, problems = read(spec, *fields)
@@ -84,6 +89,18 @@ def test_an_empty_side_is_refused_at_its_line_or_left_out(empty, tmp_path):
   kept, problems = read(spec, skip=True)
   assert texts_of(kept) == PAIRS[:2]
   assert problems.counts['pairs without a text (skipped)'] == 1
+
+
+@pytest.mark.parametrize('line, said', [
+  ('', 'train.en:2: its source or its target is empty'),
+  ('{"id": 3}', "train.de.jsonl:2 has no column 'de|text', only 'id'"),
+  ('{"de": ', 'train.de.jsonl:2 is not JSON'),
+])  # fmt: skip
+def test_a_line_of_json_without_its_text_moves_no_other(tmp_path, line, said):
+  parallel(tmp_path)
+  (tmp_path / 'train.de.jsonl').write_text(f'{{"de": "Ein"}}\n{line}\n{{"de": "Gut"}}\n')
+  with one_sentence(said):
+    read(f'en={tmp_path}/train.en,de={tmp_path}/train.de.jsonl')
 
 
 def test_what_has_no_target_is_translated_and_not_scored_but_no_training_data(tmp_path):

@@ -37,6 +37,7 @@ LONG = 'word ' * 40_000
     ('a.tsv', INDEXED, 'label\tindex\tsentence\n1\t0\tThe\n', {2: 'The|1'}),
     ('a.csv', (), RFC, {2: 'a, "b"\nc|1', 5: 'd|2'}),
     ('a.jsonl', (), JSONL, {1: 'é|3.8', 3: '["é"]|true'}),
+    ('a.ndjson', (), JSONL, {1: 'é|3.8', 3: '["é"]|true'}),
     ('a.csv', (), f'sentence,label\n"{LONG}",1\n', {2: f'{LONG}|1'}),
   ],
 )
@@ -79,8 +80,21 @@ def test_folders_with_an_equals_sign_are_no_languages(tmp_path, monkeypatch):
     (tmp_path / f'year={year}' / 'a.txt').write_text('x\n')
   for spec in ('year=2020/*.txt', 'year=*/a.txt', 'year=2020', 'year=2020/a.txt', 'year=20*/**'):
     assert files.parts(spec) == [('', spec)]
+  assert files.parts('year=2020/*.md') == [('', 'year=2020/*.md')]
   assert files.parts('year=*.txt') == [('year', '*.txt')]
   assert files.parts('a=x/*.txt,b-c=y') == [('a', 'x/*.txt'), ('b-c', 'y')]
+
+
+def test_a_folder_that_exists_is_no_pattern(tmp_path):
+  for folder in ('my [v2]', 'my v', '*'):
+    (tmp_path / folder / 'b').mkdir(parents=True)
+    for name in ('b/a.txt', 'c.md'):
+      (tmp_path / folder / name).write_text('x\n')
+  for folder in ('my [v2]', '*'):
+    for pattern, name in {'*/*.txt': 'b/a.txt', '**/*.txt': 'b/a.txt', '[c].md': 'c.md'}.items():
+      spec = f'{tmp_path}/{folder}/{pattern}'
+      assert files.expand(spec) == [tmp_path / folder / name]
+  assert len(files.expand(f'{tmp_path}/my*/*.md')) == 2
 
 
 def test_gzip_globs_and_invalid_utf8(tmp_path):
@@ -104,7 +118,8 @@ def test_gzip_globs_and_invalid_utf8(tmp_path):
     ('a.tsv', b'x\ty\n', 'holds no records, at most a header'),
     ('a.tsv', b'', 'a.tsv is empty; remove it'),
     ('a.xlsx', b'PK', 'a.xlsx is no table by its name; save a sheet as CSV'),
-    ('a.csv', b'PK\3\4\x14\0\6', 'a.csv is not text: line 1 has a NUL byte'),
+    ('a.csv', b'x\ty\0', 'a.csv is not text: line 1 has a NUL byte'),
+    ('a.csv', b'PK\3\4\x14\0\6', 'a.csv is packed, as .zip'),
   ],
 )
 def test_errors_name_the_file_and_the_line(tmp_path, name, content, message):

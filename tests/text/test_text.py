@@ -1,15 +1,20 @@
 """Raw text to documents: formats, sentences, what is counted, and every error a file can cause."""
 
+import bz2
 import gzip
+import io
 import json
 import logging
+import lzma
 import os
 import random
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import textwrap
+import zipfile
 from collections import Counter
 
 import numpy as np
@@ -103,6 +108,10 @@ TITLES = '1: The Title | Chapter I | A paragraph that is wrapped. | It has two s
     ('a.txt', 'paragraphs', '\nA b.\nC\nd.\n\nE.\n', '2: A b. | C d. | E.'),
     ('b.md', 'auto', '---\n\nA b\n***\n# C\n', '3: A b || 5: C'),
     ('a.jsonl', 'auto', JSONL, '1: A b. | C. | D | E || 4: half \ufffd'),
+    ('a.ndjson', 'auto', JSONL, '1: A b. | C. | D | E || 4: half \ufffd'),
+    ('a.jsonlines', 'auto', JSONL, '1: A b. | C. | D | E || 4: half \ufffd'),
+    ('a.txt', 'jsonl', JSONL, '1: A b. | C. | D | E || 4: half \ufffd'),
+    ('a.txt', 'sentences', '{"a": 1}', '1: {"a": 1}'),
     ('wiki_00', 'wiki', WIKI, '1: Dr. No. Film | It is. | A film. || 9: B'),
     ('a.x', 'wikitext', WIKITEXT, '2: A | B . | C . || 6: D | E | A = b = c .'),
     ('a.txt', 'lines', 'Up. Two.\nB.\n\nC? Five!\n', '1: Up. | Two. | B. || 4: C? | Five!'),
@@ -130,6 +139,7 @@ def test_what_is_counted(tmp_path):
 
 def test_the_suffix_tells_the_format(tmp_path):
   names = {'a.JSONL': '.jsonl', 'a.b.json.gz': '.json', 'a.md.zst': '.md', 'a.gz': ''}
+  names |= {'a.NDJSON': '.jsonl', 'a.jsonlines.gz': '.jsonl'}
   assert {name: suffix(tmp_path / name) for name in names} == names
 
 
@@ -215,6 +225,12 @@ PACKED = gzip.compress(random.Random(0).randbytes(5000).hex().encode() + b'\n')
     ('a.txt', b' \n\n', 'holds no text, only white space'),
     ('a.txt', b'text\nab\0c\n', r'line 2 has a NUL byte, 2 bytes in; leave .*\(--text-encoding'),
     ('a.txt.gz', PACKED[:2000], 'broken or truncated .gz file'),
+    (
+      'a.txt',
+      b'{"text": "a"}\n\n{"b": 1}\nc\n',
+      'a JSON object on each line; call it .jsonl or set',
+    ),
+    ('a.txt.gz', gzip.compress(b'{"text": "a"}'), 'a JSON object on each line; call it .jsonl or'),
     ('a.jsonl', b'{"text": "a"}\n{"text": "a"', r":2 is not JSON \(Expecting ',' .* column 13\)"),
     ('a.jsonl', b'{"id": 1, "body": "a"}', ":1 has no field 'text', only 'id', 'body'; set corpus"),
   ],
@@ -223,6 +239,36 @@ def test_errors_name_the_file_and_the_fix(tmp_path, name, content, message):
   if content is not None:
     (tmp_path / name).write_bytes(content)
   assert re.search(message, fails(tmp_path / name))
+
+
+def archive(suffix):
+  """The bytes of an archive or a compressed file of a text."""
+  packed, text = io.BytesIO(), b'The ferry leaves.\n'
+  if suffix in ('bz2', 'xz'):
+    return {'bz2': bz2, 'xz': lzma}[suffix].compress(text)
+  if suffix == 'zip':
+    with zipfile.ZipFile(packed, 'w') as file:
+      file.writestr('a.txt', text)
+    return packed.getvalue()
+  with tarfile.open(fileobj=packed, mode='w:gz' if 'gz' in suffix else 'w') as file:
+    file.addfile(tarfile.TarInfo('a.txt'))
+  return packed.getvalue()
+
+
+@pytest.mark.parametrize('suffix', ['bz2', 'xz', 'zip', 'tar', 'tar.gz', 'tgz'])
+@pytest.mark.parametrize('read', [read, lambda spec: list(tables.records(spec, counts=Counter()))])
+def test_what_is_packed_is_to_be_unpacked(tmp_path, suffix, read):
+  for name in ('a', 'a.txt', 'a.csv'):
+    (tmp_path / f'{name}.{suffix}').write_bytes(archive(suffix))
+    said = refusal(read, f'{tmp_path}/{name}.{suffix}')
+    assert f'{name}.{suffix} is packed, as .zip' in said and 'unpack it' in said
+
+
+def test_only_the_first_lines_of_a_text_tell_json(tmp_path):
+  (tmp_path / 'a.txt').write_text('A list follows.\n{"a": 1}\n{"a": 2}\n{"a": 3}\n')
+  assert len(read(tmp_path / 'a.txt')[0][0].sentences) == 4
+  (tmp_path / 'b.txt').write_text('{"a": 1}\nis JSON.\n')
+  assert len(read(tmp_path / 'b.txt')[0][0].sentences) == 2
 
 
 def test_held_out_is_a_stable_choice_of_about_the_share():

@@ -3,7 +3,8 @@
 A spec such as data.train is one of
 
   en=FILE,de=FILE        two files of text, of which line n of one is line n of the other, named as
-                         the columns translation.source_column and target_column
+                         the columns translation.source_column and target_column; of JSON lines
+                         the text in a column of that name, or `text`
   train.{language}.gz    two such files: {language} stands for these names
   a table                .tsv, .csv, .jsonl, .parquet, hf:NAME with these two columns, see
                          text/tables.py; or translation.en, translation.de, as of
@@ -58,7 +59,7 @@ def aligned(
   paths: Sequence[Path], names: Sequence[str], problems: Problems
 ) -> Iterator[tuple[str, tables.Row]]:
   """Yields (where, row) of parallel files; InputError if one of them ends before another."""
-  sides = [problems.lines(path) for path in paths]
+  sides = [_texts(path, name, problems) for path, name in zip(paths, names)]
   for number, line_of in enumerate(itertools.zip_longest(*sides), 1):
     if None in line_of:
       ended = line_of.index(None)
@@ -69,6 +70,19 @@ def aligned(
     problems.counts['records'] += 1
     row = tables.Row((name.split('|')[0], text) for name, (_, text) in zip(names, line_of))
     yield f'{paths[0].name}:{number}', row
+
+
+def _texts(path, name, problems):
+  """Yields (number, text) of a parallel file: its lines or, of JSON lines, their texts."""
+  if not files.suffix(path).startswith('.json'):
+    yield from problems.lines(path)
+    return
+  for number, line in files.lines(path, problems.counts, problems.encoding):
+    where, text = f'{path}:{number}', ''
+    if line.strip():
+      row = tables.row_of(files.parse_json(line, where, problems.counts))
+      text = tables.column(row, f'{name}|text', where, 'call it so')
+    yield number, text
 
 
 @reads('pairs', name='two parallel files (en=FILE,de=FILE) or a table of pairs')

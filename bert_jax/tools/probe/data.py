@@ -73,7 +73,7 @@ def _from_conllu(spec: str) -> list[Words]:
 def _from_lines(spec: str) -> list[Words]:
   sentences: list[Words] = []
   for path in files.split_files(spec, 'eval'):
-    for _, line in files.lines(path, Counter()):
+    for _, line in files.not_json(path, files.lines(path, Counter())):
       words = line.split()
       if words:
         sentences.append((words, ()))

@@ -92,6 +92,29 @@ def test_a_transfer_takes_what_its_bytes_need_on_the_links_of_its_group():
   assert seconds(ours, apart, 'data') == pytest.approx(2 * 64 * 3 / 4 / 200)
 
 
+SEND = (
+  '%send = (bf16[239,8,128]{2,1,0:T(8,128)(2,1)}, u32[], token[]) send(%x, %after), channel_id=5, '
+  'is_host_transfer=true, frontend_attributes={_xla_megascale_transfer_type="ALL_REDUCE"}'
+)
+
+
+@pytest.mark.parametrize(('slices', 'sent'), [(2, 1.0), (4, 1.5)])
+def test_a_program_of_several_slices_names_the_groups_of_one(slices, sent):
+  """The links of each slice are its own; what a chip sends to other slices passes the network
+  alone, and nothing hides it."""
+  mesh = fake_mesh(4 * slices, 4, (4, 4), slices=slices)
+  network = links.Network(mesh, chips.published_of('TPU v5 lite'))
+  groups = rows(mesh, 'fsdp')
+  for kind in ('all-gather', 'all-reduce'):
+    every, one = (links.Transfer(kind, 64 * GB, x) for x in (groups, groups[:4]))
+    once = 2 if kind == 'all-reduce' else 1
+    assert network.seconds(one) == network.seconds(every) == pytest.approx(once * 64 * 3 / 4 / 50)
+  program = hlo.Program('ENTRY %main (x: f32[8]) -> f32[8] {\n  ' + SEND + '\n}')
+  (row,) = links.rows(program, network)
+  assert (row.kind, row.axes, row.bytes, row.beside) == ('send', 'slices', 489472, False)
+  assert row.seconds == pytest.approx(sent * 489472 / (25e9 / 8))
+
+
 # Where mesh_utils puts the devices of a v5e:4x4 with data=2, fsdp=4, tensor=2.
 CROSSED = [(2 * i + k, j) for i in range(2) for j in range(4) for k in range(2)]
 

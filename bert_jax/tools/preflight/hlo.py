@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 UNKNOWN = 2**64 - 1  # the compiler's mark of an instruction that it cannot estimate
 COLLECTIVE = re.compile(
-  r'all-reduce|all-gather|reduce-scatter|(ragged-)?all-to-all|collective-(permute|broadcast)'
+  r'all-reduce|all-gather|reduce-scatter|(ragged-)?all-to-all|collective-(permute|broadcast)|send'
 )
 # First match wins; matched against JAX's name of an operation, such as
 # jit(train_step)/transpose(jvp(Encoder))/layer_3/attention/query/dot_general. A fusion has the name
@@ -152,6 +152,8 @@ class Program:
     """The (kind, bytes) of a collective in the computation `name`: of the results on one device; of
     a reduce-scatter, also the fusions called `all-reduce-scatter`, of the operands."""
     kind, sizes = collective(instruction.opcode), arrays(instruction.type)
+    if kind == 'send':
+      return kind, sizes[0]
     if name.startswith('all-reduce-scatter'):
       return 'reduce-scatter', sum(sizes)
     if kind == 'reduce-scatter':

@@ -101,8 +101,8 @@ class Network:
     rings = [n % published.ring == 0 if published.ring else False for n in self.sides]
     self.rings = [ring and (published.links == 4 or all(rings)) for ring in rings]
     self.one_way = (published.interconnect or 0) / 2 / (published.links or 1)  # of a link
-    slices = len({place[0] for place in self.places})
-    self.known = bool(published.interconnect and (slices == 1 or published.network))
+    self.slices = len({place[0] for place in self.places})
+    self.known = bool(published.interconnect and (self.slices == 1 or published.network))
 
   def axes(self, transfer: Transfer) -> str:
     """The mesh axes along which the devices of a group differ, such as 'data+fsdp'."""
@@ -116,11 +116,14 @@ class Network:
     """The least seconds of a transfer, all groups of which talk at once; 0 if nothing is known.
 
     A chip that gathers an array of S bytes from the n chips of its group receives S (n - 1) / n of
-    them; a reduction sends as much. Between slices each chip moves its n-th part. A permutation is
-    taken to pass one link."""
+    them; a reduction sends as much. Between slices each chip moves its n-th part: a `send` is of
+    this part alone, which is summed over the slices. A permutation is taken to pass one link."""
     if not self.known:
       return 0.0
     network = self.published.network or math.inf
+    if transfer.kind == 'send':
+      on_chip = len(self.places) / len(set(self.places))
+      return on_chip * 2 * transfer.bytes * (self.slices - 1) / self.slices / network
     if transfer.kind == 'collective-permute':
       crosses = any(len({self.places[i][0] for i in pair}) > 1 for pair in transfer.groups)
       return transfer.bytes / (network if crosses else self.one_way)
@@ -129,8 +132,10 @@ class Network:
     chips = len(places) // slices
     size = transfer.bytes * (2 if transfer.kind == 'all-reduce' else 1)
     inside = (chips - 1) / self._speed(places) if chips > 1 else 0.0
-    # Devices of one chip share its links.
-    share = len(transfer.groups) * len(places) / len(set(self.places))
+    # Devices of one chip share its links. A program of several slices may name the groups of one.
+    named = {self.places[i][0] for group in transfer.groups for i in group}
+    here = {place for place in self.places if place[0] in named}
+    share = len(transfer.groups) * len(places) / len(here)
     return share * size / chips * (inside + (slices - 1) / slices / network)
 
   def _speed(self, places: set[tuple]) -> float:
@@ -154,7 +159,7 @@ def rows(program: Program, network: Network) -> list[Row]:
     if kind == 'collective-permute':  # a sum of operands, results and a context
       size = max(arrays(instruction.type))
     transfer = Transfer(kind, size, groups_of(instruction.rest, network.mesh.size))
-    axes = network.axes(transfer)
+    axes = 'slices' if kind == 'send' else network.axes(transfer)
     row = by_kind.setdefault((kind, axes, beside), Row(kind, axes, beside))
     row.number += times
     row.bytes += times * size

@@ -29,13 +29,12 @@ BATCH = P(('data', 'fsdp'))  # splits the leading axis of all arrays in a batch
 AUTO = 'auto'  # fsdp splits the largest dimension that it divides, if any
 MIN_SIZE_TO_SPLIT = 2**14  # AUTO splits no array of fewer numbers
 MOST = 16  # the most devices that share the parameters with mesh.fsdp=0
-# Options of XLA for TPUs. Parameters are gathered before their product, not passed round a ring
-# during it, with which BERT-base over 16 chips (v5e) takes 1.5 times the cycles. Gradients are
-# summed 4 MB at a time, beside the backward pass of the layers before; together, as by default,
-# they wait for its end. Only an array that is summed alone, being as large as that, goes beside it.
+# Options of XLA for TPUs. Parameters are gathered before their product, not round a ring during it
+# (1.5 times the cycles for BERT-base on 16 chips of v5e). Gradients of 1 MB and more are summed
+# alone, beside the backward pass of the layers before; together, as by default, they wait for it.
 TPU_OPTIONS: dict[str, Any] = {
   'xla_jf_spmd_threshold_for_windowed_einsum_mib': 2**20,
-  'xla_jf_crs_combiner_threshold_in_bytes': 2**22,
+  'xla_jf_crs_combiner_threshold_in_bytes': 2**20,
   'xla_enable_async_all_reduce': 'true',  # as text, since its type differs between versions
   'xla_tpu_enable_async_collective_fusion_fuse_all_reduce': 'true',
 }

@@ -17,8 +17,8 @@ from bert_jax.models.positions import POSITIONS
 
 class Embeddings(nn.Module):
   """The vectors of tokens, x [B, T, D] in `config.dtype`, from three arrays of ids [B, T].
-  Vectors are looked up and added in float32: in bfloat16 the gradient of a table's row, a sum over
-  all its tokens, would stop growing at 256. rows/batches.py checks that ids lie in their tables."""
+  Words are rounded to that type, as in the head. Vectors and gradients are added in float32: in
+  bfloat16 a sum over all tokens of a row would stop growing at 256. rows/batches.py checks ids."""
 
   config: ModelConfig
 
@@ -27,7 +27,7 @@ class Embeddings(nn.Module):
     self, ids_BT: Array, types_BT: Array | None, positions_BT: Array, deterministic: bool
   ) -> Array:
     config = self.config
-    x_BTE = layers.embed(config, config.padded_vocab_size, 'word_embeddings')(ids_BT)
+    x_BTE = layers.embed(config, config.padded_vocab_size, 'word_embeddings', config.dtype)(ids_BT)
     if config.embedding_scale:
       x_BTE *= config.embedding_width**0.5
     if config.type_vocab_size:

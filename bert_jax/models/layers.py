@@ -84,24 +84,26 @@ def traced_in(dtype: str, function: Callable[..., Any]) -> Callable[..., Any]:
   return exact
 
 
-@jax.custom_vjp
-def look_up(table_VE: Array, ids: Array) -> Array:
-  """The rows `ids` [...] of a small table, [..., E]; NaN past its end. On a TPU the gradient is a
-  matrix product, since a scatter adds one vector after the other. There is no jax.jvp of it."""
-  return jnp.take(table_VE, ids, axis=0)
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def look_up(table_VE: Array, ids: Array, dtype: Any = 'float32') -> Array:
+  """The rows `ids` [...] of a table, rounded to `dtype`, [..., E]; NaN past its end. The sums
+  of its gradient are in the table's type, on a TPU a product if it is small. It has no jax.jvp."""
+  return jnp.take(table_VE.astype(dtype), ids, axis=0).astype(table_VE.dtype)
 
 
-def _kept(table_VE, ids):
-  return look_up(table_VE, ids), (table_VE, ids)
+def _kept(table_VE, ids, dtype):
+  return look_up(table_VE, ids, dtype), (table_VE, ids)
 
 
-def _summed(kept, g):
+def _summed(dtype, kept, g):
   table_VE, ids = kept
 
   def scattered(ids, g):
     shape = jax.ShapeDtypeStruct(table_VE.shape, table_VE.dtype)
     return jax.linear_transpose(lambda table_VE: jnp.take(table_VE, ids, axis=0), shape)(g)[0]
 
+  if len(table_VE) > MAX_ROWS_FOR_PRODUCT:
+    return scattered(ids, g), None
   product = functools.partial(sums_by_row, rows=len(table_VE))
   return jax.lax.platform_dependent(ids, g, tpu=product, default=scattered), None
 
@@ -121,17 +123,16 @@ class Table(nn.Embed):
   """A table of vectors [V, E] in float32, looked up by ids."""
 
   def __call__(self, ids: Array | None) -> Array:
-    is_small = 1 < self.num_embeddings <= MAX_ROWS_FOR_PRODUCT
-    if ids is None or ids.dtype.kind not in 'iu' or not is_small:
+    if ids is None or ids.dtype.kind not in 'iu':
       return super().__call__(ids)
-    return look_up(self.embedding, ids)
+    return look_up(self.embedding, ids, self.dtype)
 
 
-def embed(config: ModelConfig, count: int, name: str) -> Table:
-  """A table of `count` vectors, looked up by ids [B, T] -> [B, T, E] float32.
-  For an id past its end it returns NaN, and no error."""
+def embed(config: ModelConfig, count: int, name: str, dtype: Any = 'float32') -> Table:
+  """A table of `count` vectors, looked up by ids [B, T] -> [B, T, E] float32, rounded to `dtype`:
+  chips gather it so. For an id past its end it returns NaN, and no error."""
   init = initializer(config)
-  return Table(count, config.embedding_width, dtype=jnp.float32, embedding_init=init, name=name)
+  return Table(count, config.embedding_width, dtype=dtype, embedding_init=init, name=name)
 
 
 def layer_norm(config: ModelConfig, name: str) -> nn.LayerNorm:

@@ -95,6 +95,25 @@ def test_copa_as_published(tmp_path):
     assert problems.places == {'without an answer (left out of training)': ['b.jsonl:1']}
 
 
+@pytest.mark.parametrize('labels, first, golds', [
+  ('124', 1, [0, 1, 3]),
+  ('132', 1, [0, 2, 1]),
+  ('3012', 0, [3, 0, 1, 2]),
+  ('BDA', 0, [1, 3, 0]),
+])  # fmt: skip
+def test_labels_count_from_1_if_0_never_comes_in_training(tmp_path, caplog, labels, first, golds):
+  lines = [f'{p.SWAG_ROW},{label}' for label in labels]
+  config = p.config_of('choice', 'swag', p.swag(tmp_path / 'train.csv', *lines))
+  config.data.eval = str(p.swag(tmp_path / 'dev.csv', f'{p.SWAG_ROW},2', f'{p.SWAG_ROW},'))
+  config = task.resolve(config)
+  assert config.choice.first_label == first
+  assert ('no label of data.train is 0, so 1 is the first choice' in caplog.text) == first
+  found = {x: [q.gold for q in reading.read(config, x, Problems(x))] for x in ('train', 'eval')}
+  assert found == {'train': golds, 'eval': [2 - first, None]}
+  config.choice.first_label = 0  # said by the user
+  assert task.resolve(config) is config
+
+
 # -- rows -----------------------------------------------------------------------------------------
 
 

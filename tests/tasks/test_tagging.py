@@ -5,8 +5,11 @@ import json
 
 import jax
 import numpy as np
+import pyarrow as pa
 import pytest
-from published import SMALL, columns, stacked
+from published import SMALL, columns, jsonl, stacked
+from pyarrow import parquet as pq
+from refusal import refused
 from scipy.special import softmax
 from scipy.stats import entropy
 from seqeval.metrics import classification_report
@@ -80,6 +83,18 @@ def test_conll2003_with_documents_bom_and_crlf(tmp_path):
   assert [s.tokens for s in weibo] == [('科', '技', '1'), ('2', '1')], 'without their places'
 
 
+@pytest.mark.parametrize('sentences', [
+  ('tok0/O tok1/O', 'tok0/O'),
+  ('科0/O 技1/O', '科/O 技/O'),
+  ('A4/O B0/O', 'A0/O'),
+])  # fmt: skip
+def test_numbers_that_are_no_places_stay(tmp_path, sentences):
+  found = read(columns(tmp_path / 'a', *sentences), form='weibo')[0]
+  assert found == read(tmp_path / 'a')[0] and ' '.join(found[0].tokens) in sentences[0].replace(
+    '/O', ''
+  )
+
+
 def test_conllu_without_comments_ranges_and_empty_nodes(tmp_path):
   """The example of the format's own documentation, and a token that looks like a comment."""
   path = tmp_path / 'x.conllu'
@@ -133,6 +148,40 @@ def test_a_word_without_a_tag_is_not_learnt_and_not_scored(tmp_path, split):
   sentences, problems = read(tmp_path / 'a.csv', split)
   assert [x.tags for x in sentences] == [('B-PER', None), None, ('B-PER',)]
   assert problems.counts[UNTAGGED] == problems.counts['sentences without tags'] == 1
+
+
+@pytest.mark.parametrize('split', ['train', 'eval'])
+def test_an_empty_token_is_kept_and_a_tag_of_null_is_not_known(tmp_path, tokenizer, split):
+  rows = [
+    {'words': ['Ada', '', 'un'], 'ner_tags': ['B-PER', 'O', None]},
+    {'words': ['Paris', 'old'], 'ner_tags': ['B-LOC', '']},
+    {'words': ['river'], 'ner_tags': None},
+  ]
+  path = jsonl(tmp_path / 'a.ndjson', *rows)
+  found, problems = read(path, split)
+  assert [x.tokens for x in found] == [tuple(row['words']) for row in rows]
+  assert [x.tags for x in found] == [('B-PER', 'O', None), ('B-LOC', None), None]
+  assert (problems.counts[UNTAGGED], problems.counts['sentences without tags']) == (2, 1)
+  source, _ = source_of(load(path), tokenizer, split)
+  assert source.texts[0][0].tolist() == [5, tokenizer.unk_id, 9]
+
+
+@pytest.mark.parametrize('kind', ['Sequence', 'List'])
+def test_classes_have_the_names_of_their_schema_and_other_numbers_are_named(tmp_path, kind):
+  names = {'feature': {'names': ['O', 'B-PER'], '_type': 'ClassLabel'}, '_type': kind}
+  about = {'huggingface': json.dumps({'info': {'features': {'ner_tags': names}}})}
+  table = pa.table({'tokens': [['met', 'Ada'], ['Bo']], 'ner_tags': [[0, 1], [1]]})
+  pq.write_table(table.replace_schema_metadata(about), tmp_path / 'a.parquet')
+  found = read(tmp_path / 'a.parquet')[0]
+  assert [x.tags for x in found] == [('O', 'B-PER'), ('B-PER',)]
+  pq.write_table(table, tmp_path / 'b.parquet')
+  with refused("b.parquet:0: element 0 of 'ner_tags' .* is 0; write a text .*ClassLabel"):
+    read(tmp_path / 'b.parquet')
+  rows = {'tokens': ['a'], 'tags': ['O']}, {'tokens': ['Bo', 'a', None], 'tags': ['O'] * 3}
+  with refused("c.jsonl:2: element 2 of 'tokens' .* is None; write a text"):
+    read(jsonl(tmp_path / 'c.jsonl', *rows))
+  with refused('d.jsonl:1: it is not {"tokens"'):
+    read(jsonl(tmp_path / 'd.jsonl', {'tokens': '"a"', 'tags': ['O']}))
 
 
 def test_ranges_in_a_table_are_no_tokens(tmp_path):

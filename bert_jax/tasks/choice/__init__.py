@@ -6,6 +6,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from bert_jax.errors import InputError
+from bert_jax.field import Field, affecting
 from bert_jax.tasks import labelled
 from bert_jax.tasks.ask import OfHead, RecordProblems, numbered, texts_in
 from bert_jax.tasks.choice import task
@@ -14,6 +15,12 @@ from bert_jax.tasks.choice.task import Choices
 from bert_jax.tasks.record import Head, Prediction, Released
 
 CHOICES = 4  # choices that a row of a released model has room for
+
+
+FIELDS = affecting({'rows'}, {
+  'choice.first_label': Field(-1, 'the label of the first choice; -1: 0, or 1 if no label of the '
+    'training data is 0', allowed='[-1, 1]'),
+})  # fmt: skip
 
 
 def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
@@ -61,9 +68,11 @@ CHOICE = labelled.family(
   objective=task.objective,
   texts=task.texts,
   sources=task.sources,
+  resolve=task.resolve,
   formats=('race', 'swag', 'dream', 'copa'),
   main_metric=lambda config: 'choice_accuracy',
   rules=rules,
+  fields=FIELDS,
   defaults={
     'task.format': 'swag',
     'data.examples_per_row': 8,

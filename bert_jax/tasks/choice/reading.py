@@ -3,7 +3,7 @@
   race   RACE (Lai et al. 2017): a folder with train/high, dev/middle.. whose files each hold a JSON
          object with article, questions, options, answers (letters) and id; or tfds:race/high,
          NAME=tfds:race/high,NAME=tfds:race/middle; or .parquet, hf:NAME, as a row each question
-  swag   SWAG (Zellers et al. 2018): CSV with sent1, sent2, ending0.., label (a number)
+  swag   SWAG (Zellers et al. 2018): CSV with sent1, sent2, ending0.., label (a number or letter)
   dream  DREAM (Sun et al. 2019) and C3 (Sun et al. 2020): JSON, a list of [turns of a dialogue or
          paragraphs, [{question, choice, answer (its text)}, ..], id]
   copa   SuperGLUE's COPA and XCOPA (JSONL, or tfds:super_glue/copa): premise, question (cause or
@@ -16,6 +16,7 @@ question of RACE with a blank (_) has the choice in its place, as in RoBERTa.
 
 A question with missing fields, fewer than two choices or an answer that is none of them cannot be
 used; one without an answer is left out of training. Of equal choices the first is the answer.
+Numbers of answers count from choice.first_label: from 1 if none of them is 0.
 """
 
 import re
@@ -31,6 +32,7 @@ from bert_jax.text import files, tables
 from bert_jax.text.values import json_value
 
 LETTERS = 'ABCDEFGHIJ'
+NUMBERED = 'swag', 'copa'  # formats whose answers are numbers
 PASSAGE = 'no article, questions, options, answers and id of equal number'
 DIALOGUE = 'not [turns, [{question, choice, answer}, ..], id]'
 PREMISE = 'no premise, question (cause or effect), choice1 and choice2'
@@ -48,7 +50,8 @@ class Question(NamedTuple):
   context: str
   text: str
   choices: tuple[str, ...]
-  gold: Any  # number of the right choice; None: not known; a text: it is no choice (while read)
+  # Number of the right choice; None: not known. While read also a text: a label, or no choice.
+  gold: Any
   fills: bool = False  # does a choice fill the blanks of the text, if it has any?
 
   @property
@@ -63,9 +66,14 @@ class Question(NamedTuple):
 def read(config: ConfigDict, split: str, problems: Problems) -> Iterator[Question]:
   """Yields the Questions of a split; unusable ones go to `problems`."""
   reader = {'race': _race, 'swag': _swag, 'dream': _dream, 'copa': _copa}[config.task.format]
+  first = max(0, config.choice.first_label)
   for _, spec in files.parts(config.data[split]):
     for question in reader(spec, split, problems):
       with problems.of_record(question.where):
+        if config.task.format in NUMBERED:
+          last = first + len(question.choices)
+          known = LETTERS if question.gold.isalpha() else [str(i) for i in range(first, last)]
+          question = question._replace(gold=_gold(question.gold, known))
         _check(question)
         if question.gold is not None or not problems.lacks('an answer', question.where, split):
           yield question
@@ -91,10 +99,9 @@ def _gold(answer, known):
   return None if answer is None or says_no_label(answer) else answer
 
 
-def _number(label, choices):
-  """The right choice from a cell with its number, which pandas may have written as 1.0."""
-  numbers = [str(i) for i in range(len(choices))]
-  return _gold((label or '').strip().removesuffix('.0'), numbers)
+def _label(row):
+  """The label of a row, a number which pandas may have written as 1.0, or ''."""
+  return row.get('label', '').strip().removesuffix('.0')
 
 
 # -- a reader of each format; a Question's gold may be a text, see _gold ---------------------------
@@ -147,7 +154,7 @@ def _swag(spec, split, problems):
       while choices and not choices[-1].strip():  # fewer than others have
         choices.pop()
       name = row.get('', str(number))  # SWAG's first column has no name
-      gold = _number(row.get('label'), choices)
+      gold = _label(row)
       yield Question(where, name, context, text, tuple(choices), gold)
 
 
@@ -155,7 +162,7 @@ def _copa(spec, split, problems):
   for number, (where, row) in enumerate(problems.rows(spec)):
     with problems.of_record(where, PREMISE, 'records without their fields'):
       context, *choices = problems.columns(row, ('premise', 'choice1', 'choice2'), where)
-      name, gold = row.get('idx', str(number)), _number(row.get('label'), choices)
+      name, gold = row.get('idx', str(number)), _label(row)
       yield Question(where, name, context, COPA[row['question']], tuple(choices), gold)
 
 

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
+from bert_jax.errors import log
 from bert_jax.metrics import LossLevel
 from bert_jax.objectives.choice import Choice
 from bert_jax.rows.examples import by_example
 from bert_jax.tasks import labelled
-from bert_jax.tasks.choice.reading import Question, read
+from bert_jax.tasks.choice.reading import NUMBERED, Question, read
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.labelled import Scored, choice_of_label
 from bert_jax.tokenizers import Tokenizer
@@ -26,6 +27,19 @@ SHOWN = 300  # the most characters of a context that an answer shows
 
 def objective(config: ConfigDict, tokenizer: Tokenizer) -> Choice:
   return labelled.objective(Choice, config)
+
+
+def resolve(config: ConfigDict) -> ConfigDict:
+  """Fills in choice.first_label by the training data: 1 if no label there is 0."""
+  if config.choice.first_label >= 0 or config.task.format not in NUMBERED:
+    return config
+  problems = Problems('train', skip=True, encoding=config.data.text_encoding)
+  is_0 = any(question.gold == 0 for question in read(config, 'train', problems))
+  if not is_0:
+    log.warning('no label of data.train is 0, so 1 is the first choice (else choice.first_label=0)')
+  config = config.copy_and_resolve_references()
+  config.choice.first_label = 1 - is_0
+  return config
 
 
 class Choices(Scored):

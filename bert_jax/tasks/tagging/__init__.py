@@ -47,9 +47,9 @@ class Tag(OfHead):
       tokens = tuple(text[begin:end] for begin, end in spans)
       return Sentence('', '', tokens, None, (text,), after_blank)
     tokens = fields['tokens']
-    are_texts = isinstance(tokens, list) and all(isinstance(x, str) and x.strip() for x in tokens)
-    if not tokens or not are_texts:
-      raise InputError('\'tokens\' is no list of texts that are not empty; write ["a", "b"]')
+    are_texts = isinstance(tokens, list) and all(isinstance(x, str) for x in tokens)
+    if not are_texts or not ''.join(tokens).strip():
+      raise InputError('\'tokens\' is no list of texts; write ["a", "b"]')
     return Sentence('', '', tuple(tokens), None, ())
 
   def element(self, value: Any) -> Sentence:

@@ -6,12 +6,13 @@
             number of columns is a comment (GermEval 2014, whose tokens are in column 1 and whose
             tags are in columns 2 and 3)
   task.format=weibo     the same, of golden-horse's Weibo files: the place of each character in its
-            word stands behind it, and is removed
+            word, from 0, stands behind it, and is removed if it does so throughout the file
   task.format=conllu    ten columns (https://universaldependencies.org/format.html). Comments,
             ranges of multiword tokens (1-2) and empty nodes (1.1) are not tokens; '_' is not a tag
-  .jsonl, .json, .parquet, .arrow, hf:, tfds:    records of "tokens" and "tags" (or "ner_tags",
-            "ner"; for CoNLL-U "upos", "pos_tags"), lists of as many strings, or of numbers whose
-            names the schema has. They do not say where documents begin
+  .jsonl, .json, .parquet, .arrow, hf:, tfds:    records of "tokens" (or "words") and "tags" (or
+            "ner_tags", "ner", "labels"; for CoNLL-U "upos", "pos_tags"), lists of as many strings,
+            or of numbers whose names the schema has (ClassLabel). A tag of null is not known. They
+            do not say where documents begin
   .csv      a header and a word a row, in columns such as sentence_id, words, labels (WORDS); the
             sentence may be named at its first word only, as in Kaggle's corpus
 
@@ -26,7 +27,7 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, quoted
 from bert_jax.tasks.faulty_records import Problems, Unusable, reads
 from bert_jax.text import files, tables
 from bert_jax.text.values import printed_value
@@ -38,9 +39,12 @@ WORD = 'words|word|Word|tokens|token'
 TAG = 'labels|label|tags|tag|Tag|ner_tags|ner'
 HINT = 'name one of these so, or write CoNLL, a word and its tag a line'
 LISTS = 'it is not {"tokens": [...], "tags": [...]} with as many strings in both'
+NAMES = 'write a text (numbers have names where the schema of Parquet, hf: or tfds: has ClassLabel)'
 NO_TOKENS = 'multiword ranges and empty nodes'
 FAULTY = 'sentences with a faulty line'  # a kind of fault
 
+# Characters and their places, in a sentence which begins with a word. Some are bytes of one.
+_PLACES = re.compile(r'((.|\ufffd+)0( (.|\ufffd+)[0-9]+)*)?')
 _NAME = re.compile(r'#\s*sent_id\b\s*=?\s*(.*)')
 
 
@@ -89,7 +93,9 @@ def _sentences(config, split, problems):
       elif suffix in tables.SUFFIXES and suffix != '.tsv':
         yield from _of_lists(str(path), split, problems, is_conllu)
       else:
-        yield from _of_lines(path, config, split, problems)
+        found = list(_of_lines(path, config, split, problems))
+        have_places = config.task.format == 'weibo' and all(map(_has_places, found))
+        yield from map(_without_places, found) if have_places else found
 
 
 # -- lines -----------------------------------------------------------------------------------------
@@ -124,11 +130,19 @@ def _of_lines(path, config, split, problems):
         if is_conllu and not cells[0].isdecimal():
           problems.counts[NO_TOKENS] += 1
           continue
-        if config.task.format == 'weibo':  # the place in the word goes: 1 of '10', 科 of '科0'
-          token = token[: max(1, len(token.rstrip('0123456789')))]
         pairs.append((token, None if is_conllu and tag == '_' else tag))
       document = path, problems.counts['documents']
       yield _sentence(f'{name}:{block[0][0]}', named, pairs, document)
+
+
+def _has_places(sentence):
+  return _PLACES.fullmatch(' '.join(sentence.tokens))
+
+
+def _without_places(sentence):
+  """A sentence of characters without their places in words: 1 of '10', 科 of '科0'."""
+  tokens = (token[: max(1, len(token.rstrip('0123456789')))] for token in sentence.tokens)
+  return sentence._replace(tokens=tuple(tokens))
 
 
 def _kind(numbered):
@@ -175,11 +189,12 @@ def _of_lists(spec, split, problems, is_conllu):
   """Yields the sentences of a table whose columns hold lists."""
   for where, row in problems.rows(spec):
     with problems.of_record(where, LISTS, 'records'):
-      name = tables.first_of(row, 'tags|upos|pos_tags' if is_conllu else 'tags|ner_tags|ner')
-      tokens = _strings(row['tokens'])
+      spellings = 'tags|upos|pos_tags' if is_conllu else 'tags|ner_tags|ner|labels'
+      name = tables.first_of(row, spellings)
+      tokens = _strings(row, tables.first_of(row, 'tokens|words'), str)
       tags = (None,) * len(tokens)
-      if name or split == 'train':
-        tags = _strings(row[name])
+      if name or (split == 'train' and not tables.first_of(row.no_text, spellings)):
+        tags = [tag or None for tag in _strings(row, name, str | None)]
       pairs = list(zip(tokens, tags, strict=True))
       if is_conllu:
         pairs = [pair for pair in pairs if pair[1] != '_']
@@ -187,11 +202,15 @@ def _of_lists(spec, split, problems, is_conllu):
       yield _sentence(where, str(row.get('id', '')), pairs, ())
 
 
-def _strings(cell):
-  """The list of strings in a cell; TypeError if it holds something else."""
-  strings = printed_value(cell)
-  if not isinstance(strings, list) or not all(isinstance(x, str) and x for x in strings):
-    raise TypeError(f'{cell:.40} is no list of strings')
+def _strings(row, column, kind):
+  """The list of strings in a column of a row; Unusable if an element is not of this kind."""
+  strings = printed_value(row[column])
+  if not isinstance(strings, list):
+    raise TypeError(f'{strings!r:.40} is no list')
+  for number, x in enumerate(strings):
+    if not isinstance(x, kind):
+      fault = f'element {number} of {column!r} (from 0) is {quoted(x)}; {NAMES}'
+      raise Unusable(fault, 'records')
   return strings
 
 

@@ -1,5 +1,6 @@
-"""Copies on a disk of what is in buckets, for programs that know only disks: what they read is
-downloaded (`fetched`); what they write is written to a disk (`staged`) and then uploaded (`place`).
+"""What is kept in the user's cache: compiled programs (`keep_compiled`), and copies of what is in
+buckets, for programs that know only disks. What these read is downloaded (`fetched`); what they
+write is written to a disk (`staged`) and then uploaded (`place`).
 """
 
 import functools
@@ -8,6 +9,9 @@ import os
 import tempfile
 from collections.abc import Collection
 
+import jax
+from jax.experimental.compilation_cache import compilation_cache
+
 from bert_jax.buckets import Bucket, Path
 from bert_jax.errors import log
 
@@ -15,6 +19,19 @@ from bert_jax.errors import log
 def cache_folder() -> Path:
   """The folder for what this package keeps in the user's cache."""
   return Path(os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache'), 'bert_jax')
+
+
+def keep_compiled() -> None:
+  """Lets JAX keep compiled programs in the user's cache, so that a program which was compiled once
+  is only loaded by later runs and by other processes. JAX finds one by the program itself, the
+  versions, the devices and XLA's flags, and compiles a damaged one anew, with a warning. Nothing
+  changes where JAX_COMPILATION_CACHE_DIR or jax.config name a folder."""
+  if jax.config.jax_compilation_cache_dir:
+    return
+  jax.config.update('jax_compilation_cache_dir', str(cache_folder() / 'compiled'))
+  jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
+  jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
+  compilation_cache.reset_cache()  # it may have begun without a folder
 
 
 def fetched(path: Path) -> Path:

@@ -25,6 +25,7 @@ from bert_jax import config as config_lib
 from bert_jax import hosts, metrics, sharding, step, tokenizers
 from bert_jax.command_line import aligned, command_line, command_parser
 from bert_jax.convert import from_huggingface
+from bert_jax.copies import keep_compiled
 from bert_jax.errors import InputError, log
 from bert_jax.files import Path, make_folder, write_sealed
 from bert_jax.models import layers
@@ -69,6 +70,7 @@ def evaluate_on(
       f'{workdir} is a released model and no run; make it one by: '
       f'python -m bert_jax.tools.convert --from {workdir} --to W'
     )
+  keep_compiled()
   config = config_of(workdir, overrides)
   tokenizer = tokenizers.load_folder(workdir)
   task = TASKS[config.objective]

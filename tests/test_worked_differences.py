@@ -106,7 +106,7 @@ def said(changed, corpus_file):
   small = fields(f'{small} log.tensorboard=false')
   (folder / 'asked.py').write_text(ASKED.replace('SMALL', repr(small)))
   train = f'bert_jax.train --config configs/last_piece.py --workdir last {" ".join(small)}'
-  ask = ['the river\n', 'bert_jax.predict', '--model', 'last', '--no-cache']
+  ask = ['the river\n', 'bert_jax.predict', '--model', 'last']
   return printed(folder, f'{train} --config.{ROTARY}', ask, 'asked', 'bert_jax.predict --help')
 
 

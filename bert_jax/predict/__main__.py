@@ -30,11 +30,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
 from bert_jax.command_line import command_line, command_parser
-from bert_jax.copies import cache_folder
+from bert_jax.copies import keep_compiled
 from bert_jax.errors import InputError, log, writing
 from bert_jax.files import Path
 from bert_jax.predict import export, lines
@@ -49,7 +48,7 @@ FAULTS = {
   'blank_lines': 'blank lines of the table (no answer)',
 }
 # Options that also work with --export.
-OF_EXPORT = 'model', 'task', 'checkpoint', 'dtype', 'export', 'no_cache'
+OF_EXPORT = 'model', 'task', 'checkpoint', 'dtype', 'export'
 
 
 def options() -> dict[str, tuple[list[str], Any]]:
@@ -83,7 +82,6 @@ def parser() -> argparse.ArgumentParser:
       add(flag, type=option.kind, help=about)
   add('--dtype', default='', help="float32 or bfloat16; default: the model's, on a CPU float32")
   add('--export', default='', help='write the model of the task as StableHLO to this folder')
-  add('--no-cache', action='store_true', help='do not keep what is compiled for the next time')
   return out
 
 
@@ -95,8 +93,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     check(args, command)
     faults = Counter()
     chunks = iter(()) if args.export else chunks_of(args, faults)
-    if not args.no_cache:
-      keep_compiled()
+    keep_compiled()
     model = Model(args.model, args.checkpoint, args.dtype)
     task = args.task or model.default_task
     if args.export:
@@ -234,14 +231,6 @@ def _rounded(value):
   if isinstance(value, (list, tuple)):
     return [_rounded(x) for x in value]
   return round(value, 6) if isinstance(value, float) else value
-
-
-def keep_compiled() -> None:
-  """Lets JAX keep compiled programs in the user's cache folder, unless another one is set."""
-  if 'JAX_COMPILATION_CACHE_DIR' not in os.environ:
-    jax.config.update('jax_compilation_cache_dir', str(cache_folder()))
-  jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
-  jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
 
 
 if __name__ == '__main__':

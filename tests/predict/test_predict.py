@@ -65,7 +65,7 @@ def main(model, *arguments):
 
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(__main__, 'Model', load)
-    __main__.main(['--model', str(model), '--no-cache', *map(str, arguments)])
+    __main__.main(['--model', str(model), *map(str, arguments)])
 
 
 def refused(capsys, model, *arguments):

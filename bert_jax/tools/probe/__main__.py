@@ -18,9 +18,9 @@ import numpy as np
 from bert_jax import predict
 from bert_jax.command_line import command_line, command_parser
 from bert_jax.convert import from_huggingface, hub
+from bert_jax.copies import keep_compiled
 from bert_jax.errors import InputError, log
 from bert_jax.files import Path, write_sealed, write_whole
-from bert_jax.predict.__main__ import keep_compiled
 from bert_jax.tools import arguments
 from bert_jax.tools.probe import data as probe_data
 from bert_jax.tools.probe import layers as probe_layers

@@ -1,0 +1,89 @@
+"""A compiled program is found again by the runs that compute the same, and by no others."""
+
+import jax
+import pytest
+from jax.experimental.compilation_cache import compilation_cache
+from running import same_bits
+from test_models import model
+from test_objectives import MASKING
+from test_step import ragged_batch
+from toys import config_of
+
+from bert_jax import config as config_lib
+from bert_jax import copies, sharding, step
+from bert_jax.objectives.mlm_nsp import MlmNsp
+
+HIT, MISS = '/jax/compilation_cache/cache_hits', '/jax/compilation_cache/cache_misses'
+
+
+@pytest.fixture(scope='module')
+def kept(tmp_path_factory):
+  """The folder in which compiled programs are kept."""
+  before = jax.config.jax_compilation_cache_dir
+  folder = tmp_path_factory.mktemp('cache')
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setenv('XDG_CACHE_HOME', str(folder))
+    jax.config.update('jax_compilation_cache_dir', None)
+    copies.keep_compiled()
+    yield folder / 'bert_jax' / 'compiled'
+  jax.config.update('jax_compilation_cache_dir', before)
+  compilation_cache.reset_cache()
+
+
+class Start:
+  """A start of a run, as a new process would begin it. found: was its compiled step there?"""
+
+  def __init__(self, *settings, nsp_weight=0.7, options=None, **sizes):
+    config = config_of(*settings)
+    sizes = {'initializer_range': 0.1, 'num_hidden_layers': 1} | sizes
+    objective = MlmNsp(model(**sizes), 20, nsp_weight, MASKING)
+    mesh = sharding.make_mesh(1, 1, 1, jax.devices()[:1])
+    self.program = step.program(config, objective, mesh, config_lib.timeline_of(config, 10))
+    events = []
+    with jax.set_mesh(mesh), sharding.activation_rules():
+      lowered = self.program.lower()
+      jax.monitoring.register_event_listener(lambda event, **about: events.append(event))
+      self.step = lowered.compile(options)
+      jax.monitoring.clear_event_listeners()
+    assert events.count(HIT) + events.count(MISS) == 1
+    self.found = HIT in events
+
+
+def test_a_run_finds_its_program(kept):
+  first, again = Start(), Start()
+  assert (first.found, again.found) == (False, True)
+  assert Start('seed=7 optimizer.learning_rate=0.3 optimizer.weight_decay=0.02').found
+  ends = []
+  for start in (first, again):
+    state = start.program.make_state(jax.random.key(3))
+    ends.append(start.step(state, ragged_batch(), start.program.constants))
+  same_bits(*ends)
+
+
+OTHERS = {
+  'rows': {'settings': 'batch_size=16'},
+  'optimizer': {'settings': 'optimizer.beta2=0.97'},
+  'optimizer by name': {'settings': 'optimizer.name=lamb'},
+  'schedule': {'settings': 'optimizer.warmup=3'},
+  'loss': {'nsp_weight': 0.4},
+  'layers': {'num_hidden_layers': 2},
+  'type': {'dtype': 'bfloat16'},
+  'activation': {'hidden_act': 'relu'},
+  'flags': {'options': {'xla_cpu_enable_fast_math': True}},
+}
+
+
+@pytest.mark.parametrize('name', OTHERS)
+def test_another_run_does_not(kept, name):
+  given = dict(OTHERS[name])
+  settings = given.pop('settings', '')
+  assert not Start(settings, **given).found
+
+
+@pytest.mark.parametrize('share', [0, 0.6])
+def test_a_damaged_one_is_compiled_anew(kept, share):
+  Start()
+  for path in kept.glob('jit_train_step-*-cache'):
+    path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
+  with pytest.warns(UserWarning, match='Error reading persistent compilation cache entry'):
+    Start()

@@ -19,7 +19,6 @@ from bert_jax import config as config_lib
 from bert_jax import hosts, metrics, notebooks, sharding
 from bert_jax.cells import in_notebook
 from bert_jax.command_line import command_line, command_parser, show_log
-from bert_jax.copies import keep_compiled
 from bert_jax.errors import InputError
 from bert_jax.files import Path
 from bert_jax.run import setup
@@ -40,7 +39,6 @@ def train(
   not change."""
   started = time.monotonic()
   show_log()
-  keep_compiled()
   return train_on(read_inputs(config, Path(workdir).expanduser(), set_by_user), started)
 
 

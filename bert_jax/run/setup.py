@@ -12,6 +12,7 @@ import numpy as np
 from bert_jax import config as config_lib
 from bert_jax import files, hosts, models, sharding, step
 from bert_jax.command_line import aside
+from bert_jax.copies import keep_compiled
 from bert_jax.errors import log
 from bert_jax.run import evaluation, speed, stopping, warm_start
 from bert_jax.run.initialization import WEIGHTS
@@ -70,6 +71,7 @@ def _has_ended(inputs):
 
 def prepare(inputs: Inputs, stack: contextlib.ExitStack, started: float) -> tuple[Run, step.State]:
   """Compiles the steps, claims the workdir, and makes or restores the state."""
+  keep_compiled()
   config, mesh, start = inputs.config, inputs.mesh, inputs.start
   program = step.program(config, inputs.objective, mesh, inputs.timeline)
   weights = None

@@ -26,7 +26,7 @@ def keep_compiled() -> None:
   is only loaded by later runs and by other processes. JAX finds one by the program itself, the
   versions, the devices and XLA's flags, and compiles a damaged one anew, with a warning. Nothing
   changes where JAX_COMPILATION_CACHE_DIR or jax.config name a folder."""
-  if jax.config.read('jax_compilation_cache_dir'):
+  if jax.config.jax_compilation_cache_dir:  # pyrefly: ignore[missing-attribute] (made by JAX)
     return
   jax.config.update('jax_compilation_cache_dir', str(cache_folder() / 'compiled'))
   jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)

@@ -137,7 +137,7 @@ def embedded(config, tables, inputs):
   x = x * (E**0.5 if config.embedding_scale else 1)
   if 'token_type_embeddings' in tables:
     x = x + tables['token_type_embeddings']['embedding'][inputs['token_type_ids']]
-  if kind == 'learned':
+  if kind.startswith('learned'):
     x = x + tables['position_embeddings']['embedding'][inputs['position_ids']]
   if kind.endswith('sinusoidal'):
     scale = tables['position_embeddings']['scale'] if kind.startswith('scaled') else 1
@@ -162,11 +162,12 @@ def layer(config, p, x, segments, positions, i, causal, context=None, distances=
   far = np.abs(np.subtract.outer(np.arange(T), np.arange(T)))
   bias = -np.multiply.outer(slopes(config.num_attention_heads), far) * (kind == 'alibi')
   turn = (lambda x: rotary(x, positions, theta)) if kind == 'rotary' else (lambda x: x)
-  if kind == 'relative_bias':  # scores are not divided
+  if kind.endswith('_bias'):  # added to scores, which in T5 are not divided
     sizes = config.distance_rows, config.max_relative_positions
     rows = [[bucket(q - k, *sizes) for k in range(T)] for q in range(T)]
     bias = np.moveaxis(distances['biases']['embedding'][rows], -1, 0)
-    turn = lambda x: x * config.head_size**0.25
+    if kind == 'relative_bias':
+      turn = lambda x: x * config.head_size**0.25
   pieces = {'attention': lambda x: attend(config, p['attention'], x, x, seen, turn, bias)}
   if context:
     keys, seen_keys = context[0], sees(segments, context[1])

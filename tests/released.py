@@ -182,7 +182,10 @@ def folder_of(path, recorded, case, **settings):
   if family == 'roformer':  # not its own class, which splits words by a program
     (path / 'tokenizer_config.json').write_text('{"tokenizer_class": "BertTokenizer"}')
   if case not in hf.WRITERS:
-    (path / 'vocab.txt').write_text('\n'.join(WORDS) + '\n')
+    words = WORDS
+    if family == 'mpnet':  # a BERT's reserved pieces are there, too
+      words = ['<s>', '<pad>', '</s>', *WORDS[:22], '<mask>']
+    (path / 'vocab.txt').write_text('\n'.join(words) + '\n')
     return path
   pieces, merges = VOCABULARIES[family]
   if family == 'openai-gpt':

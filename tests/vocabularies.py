@@ -40,6 +40,17 @@ def wordpiece(path):
   return library.Tokenizer.from_file(str(path / 'tokenizer.json'))
 
 
+def mpnet(path):
+  """A vocab.txt with BERT's reserved pieces, too, which are read by the class of the tokenizer."""
+  vocabulary = berts()['model']['vocab']
+  words = ['<s>', '<pad>', '</s>', *sorted(vocabulary, key=vocabulary.get), '<mask>']
+  (path / 'vocab.txt').write_text('\n'.join(words) + '\n')
+  (path / 'tokenizer_config.json').write_text('{"tokenizer_class": "MPNetTokenizer"}')
+  content = berts()
+  content['model']['vocab'] = {word: i for i, word in enumerate(words)}
+  return library.Tokenizer.from_str(json.dumps(content | {'added_tokens': []}))
+
+
 def roberta(path):
   """Byte-level BPE in two files."""
   theirs = library.ByteLevelBPETokenizer()

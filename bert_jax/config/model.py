@@ -82,6 +82,7 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
   yield from _rules_of_choices(config)
 
 
+_BY_DISTANCE = 'disentangled', 'relative_bias', 'learned_and_bias'
 # {field: (the field that must have one of the values for it to be read, the values)}.
 READ_WITH: dict[str, tuple[str, tuple[str, ...]]] = {
   'rotary_theta': ('position_embeddings', ('rotary',)),
@@ -90,8 +91,8 @@ READ_WITH: dict[str, tuple[str, tuple[str, ...]]] = {
   'attention_window': ('mixer', ('attention',)),
   'attention_implementation': ('mixer', ('attention',)),
   'pos_att_type': ('position_embeddings', ('disentangled',)),
-  'max_relative_positions': ('position_embeddings', ('disentangled', 'relative_bias')),
-  'position_buckets': ('position_embeddings', ('disentangled', 'relative_bias')),
+  'max_relative_positions': ('position_embeddings', _BY_DISTANCE),
+  'position_buckets': ('position_embeddings', _BY_DISTANCE),
 }
 
 

@@ -106,7 +106,7 @@ class ModelConfig:
     'layers that add to the residual: initializer_range / sqrt(2 * layers)', affects={'start'})
   causal: bool = setting(False, 'no token sees a later one (GPT)')
   max_relative_positions: int = setting(512,
-    'disentangled positions and relative_bias: longer distances count as this', '[4, inf)')
+    'positions that are disentangled or have a bias: longer distances count as this', '[4, inf)')
   position_buckets: int = setting(0,
     'the same: vectors or biases of distances on either side, of which half are of one '
     'distance each, the others of more and more; 0: all are of one', '[0, inf)')

@@ -1,6 +1,6 @@
 """Position encodings: a table added to the embeddings (learned or sinusoidal), queries and keys
 rotated by their position (rotary), a bias of the attention scores (ALiBi), or scores of their own
-(relative, disentangled and relative_bias, see relative.py)."""
+(relative, disentangled and relative_bias, see relative.py; with a table, too: learned_and_bias)."""
 
 import math
 from collections.abc import Callable
@@ -114,6 +114,7 @@ POSITIONS = {
   'relative': Positions(own_scores=relative.Relative),
   'disentangled': Positions(own_scores=relative.Disentangled, distances=relative.Distances),
   'relative_bias': Positions(own_scores=relative.RelativeBias, distances=relative.Biases),
+  'learned_and_bias': Positions(learned, None, None, relative.RelativeBias, relative.Biases),
   'none': Positions(),
 }
 

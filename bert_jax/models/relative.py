@@ -1,4 +1,4 @@
-"""Relative positions with scores of their own: of Transformer-XL, of DeBERTa, and of T5.
+"""Relative positions with scores of their own: of Transformer-XL, of DeBERTa, of T5 and MPNet.
 
 The score of query i and key j is, in Transformer-XL (Dai et al. 2019, https://arxiv.org/abs/1901.02860,
 3.3) and before it is divided by sqrt(d), the sum of four terms,
@@ -21,7 +21,8 @@ their distance (He et al. 2021, https://arxiv.org/abs/2111.09543).
 
 In T5 (Raffel et al. 2019, https://arxiv.org/abs/1910.10683, 2.1) it is q_i . k_j + b(i - j), not
 divided, where b is a learned number for each head, from one table of all layers. Distant tokens
-share it by the logarithm of their distance.
+share it by the logarithm of their distance. MPNet (Song et al. 2020, https://arxiv.org/abs/2004.09297)
+adds b to scores that are divided, and learned positions to its embeddings.
 
 B batch, Tq queries, Tk keys, H heads, d size of a head, D hidden size, N distances, R rows.
 """
@@ -134,7 +135,7 @@ class Biases(Distances):
 
 
 class RelativeBias(OwnScores):
-  """T5's scores, from the biases in pattern.queries.distances."""
+  """T5's and MPNet's scores, from the biases in pattern.queries.distances."""
 
   @nn.compact
   def __call__(
@@ -145,7 +146,9 @@ class RelativeBias(OwnScores):
     b_NH = jnp.take(pattern.queries.distances, buckets_of(self.config, distances_N), axis=0)
     b_BHTN = jnp.broadcast_to(b_NH.T[None, :, None], (1, H, Tq, len(b_NH)))
     scores = _picked(b_BHTN, Tk, _places(pattern, Tk, Tq + Tk - 1))
-    return q_BTHd * math.sqrt(d), scores
+    if self.config.position_embeddings == 'relative_bias':  # T5's are not divided
+      q_BTHd *= math.sqrt(d)
+    return q_BTHd, scores
 
 
 def buckets_of(config: ModelConfig, distances: np.ndarray | Array) -> Array:

@@ -16,7 +16,7 @@ from bert_jax.files import Path
 from bert_jax.text import files
 from bert_jax.tokenizers import sentence_piece
 from bert_jax.tokenizers.byte_level import byte_level_content
-from bert_jax.tokenizers.reserved import RESERVED, ROLES, Around, reserved_ids
+from bert_jax.tokenizers.reserved import OTHER_NAMES, RESERVED, ROLES, Around, reserved_ids
 from bert_jax.tokenizers.splitting import Splitting
 from bert_jax.tokenizers.tokenizer import BLANK, Tokenizer, listed
 from bert_jax.tokenizers.wordpiece import (
@@ -31,7 +31,7 @@ _BY_CHARACTERS = (
   'its only vocabulary, and write "tokenizer_class": "BertTokenizer" into its tokenizer_config.json'
 )
 # Classes of transformers that put [CLS] and [SEP] around texts if the file has no post_processor.
-_ENCLOSING = re.compile(r'(?!modern)(\w*bert|electra|fnet|xlm|bart)', re.IGNORECASE)
+_ENCLOSING = re.compile(r'(?!modern)(\w*bert|electra|fnet|mpnet|xlm|bart)', re.IGNORECASE)
 
 
 def in_folder(folder: str | Path) -> Path | None:
@@ -77,7 +77,8 @@ def load(path: str | Path, *, do_lower_case: bool | None = True) -> Tokenizer:
     else:
       pieces = read_vocab(path)
       splitting = _splitting(path, pieces, do_lower_case)
-      tokenizer = wordpiece_tokenizer(pieces, splitting, source=str(path))
+      names = _names(path, {piece: i for i, piece in enumerate(pieces)})
+      tokenizer = wordpiece_tokenizer(pieces, splitting, source=str(path), names=names)
     return tokenizer
 
 
@@ -124,16 +125,19 @@ def _of_content(path: Path, content: dict[str, Any]) -> Tokenizer:
 
 
 def _names(path: Path, ids: Mapping[str, int]) -> dict[str, str]:
-  """{reserved piece: its name} of a mask and padding that the files beside a tokenizer.json call
-  otherwise than usual."""
+  """{reserved piece: its name} of those that files beside a vocabulary call otherwise than usual.
+  An MPNet's has those of BERT and of RoBERTa, and uses the latter."""
   settings = files.json_of(path.with_name('special_tokens_map.json'))
   settings |= files.json_of(path.with_name('tokenizer_config.json'))
   usual = reserved_ids(sorted(ids, key=lambda piece: ids[piece]))
   # What stands for a pad that a vocabulary lacks: see Tokenizer.pad_id.
   usual.setdefault('[PAD]', usual.get('[UNK]', max(usual.values(), default=0)))
   names = {}
-  for role in ('mask', 'pad'):
+  is_mpnet = _class_of(path).lower().startswith('mpnet')
+  for role in ('cls', 'sep', 'mask', 'pad'):
     token = settings.get(f'{role}_token')
+    if is_mpnet and token is None:
+      token = OTHER_NAMES[ROLES[role]]
     if isinstance(token, dict):
       token = token.get('content')
     if token in ids and ids[token] != usual.get(ROLES[role]):
@@ -141,11 +145,17 @@ def _names(path: Path, ids: Mapping[str, int]) -> dict[str, str]:
   return names
 
 
+def _class_of(path: Path) -> str:
+  """The class of the tokenizer, or the model_type, that files beside a vocabulary say; or ''."""
+  settings = files.json_of(path.with_name('tokenizer_config.json'))
+  model = files.json_of(path.with_name('config.json'))
+  kind = settings.get('tokenizer_class') or model.get('tokenizer_class') or model.get('model_type')
+  return str(kind or '')
+
+
 def _around(path: Path, content: Mapping[str, Any]) -> Around | None:
   """What the post_processor of a tokenizer.json puts around texts; None: not said, as in BERT."""
-  settings = files.json_of(path.with_name('tokenizer_config.json'))
-  kind = settings.get('tokenizer_class')
-  kind = str(kind or files.json_of(path.with_name('config.json')).get('model_type') or '')
+  kind = _class_of(path)
   given = content.get('post_processor')
   if not given and (not kind or _ENCLOSING.match(kind)):
     return None
@@ -209,10 +219,8 @@ _OTHER_CLASSES = ('bertjapanese', 'bertweet', 'phobert', 'herbert')
 
 def _check_words(path: Path) -> None:
   """InputError if files beside a vocabulary ask for a way to split words that is not supported."""
-  settings = files.json_of(path.with_name('tokenizer_config.json'))
-  model = files.json_of(path.with_name('config.json'))
-  kind = settings.get('tokenizer_class') or model.get('tokenizer_class') or model.get('model_type')
-  name = str(kind).lower().replace('-', '')
+  kind = _class_of(path)
+  name = kind.lower().replace('-', '')
   if name.startswith('roformer'):
     advice = _BY_CHARACTERS
   elif name.startswith(_OTHER_CLASSES) and path.name != 'tokenizer.json':

@@ -50,7 +50,7 @@ class Tokenizer:
 
   content: what a tokenizer.json holds.
   source: where the vocabulary comes from, for messages.
-  names: {reserved piece: its name} of a mask or padding that has a name of its own.
+  names: {reserved piece: its name} of those that have names of their own.
   around: the ids that are put before, between and behind texts (reserved.Around). None: BERT's.
 
   pieces: all pieces, in the order of their ids.
@@ -109,7 +109,7 @@ class Tokenizer:
             f'{self.source} has no {name} (nor {OTHER_NAMES[name]}); a BERT vocabulary needs it.'
           )
     self.reserved = known | {role: self.pieces.index(x) for role, x in self.names.items()}
-    usual = usual_around(self.pieces, known)
+    usual = usual_around(self.pieces, self.reserved)
     self.around = around or usual
     self.is_usual = self.around == usual
     self.begin_ids = self.around.before

@@ -220,6 +220,26 @@ def test_the_generator_of_a_run_goes_out_as_theirs(tmp_path, recorded, sharing):
     convert.export_run(tmp_path / 'out', trained.part_of(model, 'generator'), {})
 
 
+@pytest.mark.parametrize('case', ['xlm-roberta', 'camembert', 'mpnet', 'electra generator'])
+def test_a_head_that_is_always_gelu_is_ours_for_no_other_activation(tmp_path, recorded, case):
+  """Neither in nor out; as a BERT, whose head has that of its layers, it goes out."""
+  folder = folder_of(tmp_path / 'theirs', recorded, case, hidden_act='gelu_new')
+  with refused('predicts with gelu, ours with its hidden_act; --allow-unused'):
+    convert.convert(str(folder), f'hf:{tmp_path}/hf')
+  assert 'mlm' not in trained.load(folder).params
+  found = trained.load(folder_of(tmp_path / 'gelu', recorded, case))
+  found.config.model.hidden_act = 'gelu_tanh'
+  if case in ('mpnet', 'electra generator'):
+    with refused('cannot be written'):
+      convert.export_run(tmp_path / 'hf', found, {})
+    return
+  convert.export_run(tmp_path / 'hf', found, {})
+  again = trained.load(tmp_path / 'hf')
+  assert config_of(tmp_path / 'hf')['model_type'] == 'bert'
+  same(found.params, again.params, found.config)
+  assert again.config.model.hidden_act == 'gelu_tanh'
+
+
 def test_a_model_without_a_generator_writes_none(tmp_path, recorded):
   folder = folder_of(tmp_path / 'theirs', recorded, 'electra')
   with refused('has no generator'):

@@ -1,5 +1,5 @@
 """Records what models of Hugging Face compute and write, into hf_released.npz: ModernBERT, ALBERT,
-ELECTRA, FNet, GPT-2, OpenAI-GPT, BART, XLM-R, CamemBERT, Nomic's BERT,
+ELECTRA, FNet, GPT-2, OpenAI-GPT, BART, XLM-R, CamemBERT, MPNet, Nomic's BERT,
 RoFormer, EuroBERT and T5's encoder.
 
     python tests/golden/make_released_golden.py    # torch 2.13 (CPU) and transformers 5.23 wrote it
@@ -48,6 +48,7 @@ SCALED |= dict(decoder_start_token_id=0)
 # fairseq's: positions begin at 2, behind the id of <pad>, and both texts have one token type.
 XLM = SIZES | dict(pad_token_id=1, bos_token_id=0, eos_token_id=2, type_vocab_size=1)
 XLM |= dict(max_position_embeddings=26, layer_norm_eps=1e-5)
+MPNET = {name: x for name, x in XLM.items() if name != 'type_vocab_size'}
 NOMIC = SIZES | {'rope_parameters': {'rope_theta': 50.0, 'rope_type': 'default'}}
 EURO = SIZES | dict(bos_token_id=2, eos_token_id=3, mask_token_id=4)
 EURO |= {'rope_parameters': {'rope_theta': 70.0, 'rope_type': 'default'}}
@@ -89,6 +90,12 @@ CASES = {
   'xlm-roberta tagger': ('XLMRobertaForTokenClassification', XLM | LABELS),
   'xlm-roberta qa': ('XLMRobertaForQuestionAnswering', XLM),
   'xlm-roberta choice': ('XLMRobertaForMultipleChoice', XLM),
+  'mpnet': ('MPNetForMaskedLM', MPNET),
+  'mpnet bare': ('MPNetModel', MPNET),
+  'mpnet classifier': ('MPNetForSequenceClassification', MPNET | LABELS),
+  'mpnet tagger': ('MPNetForTokenClassification', MPNET | LABELS),
+  'mpnet qa': ('MPNetForQuestionAnswering', MPNET),
+  'mpnet choice': ('MPNetForMultipleChoice', MPNET),
   'nomic_bert': ('NomicBertForMaskedLM', SIZES),
   'nomic_bert bare': ('NomicBertModel', SIZES),
   'nomic_bert classifier': ('NomicBertForSequenceClassification', NOMIC | LABELS),
@@ -111,7 +118,7 @@ CASES = {
   't5': ('T5EncoderModel', T5),
   't5 gated': ('T5EncoderModel', T5 | {'feed_forward_proj': 'gated-gelu'}),
 } | WRITERS
-TRAINED = 'modernbert', 'xlm-roberta', 'camembert'  # whose losses are recorded
+TRAINED = 'modernbert', 'xlm-roberta', 'camembert', 'mpnet'  # whose losses are recorded
 PROMPTS = [3, 17, 4, 9, 21], [8], [11, 12, 13], [END], [6, 6, 20, 2, 14, 7, 1]
 # {name: arguments of generate}.
 WAYS = {
@@ -200,6 +207,7 @@ def inputs_of(model, batch):
     'bart',
     'xlm-roberta',
     'camembert',
+    'mpnet',
     't5',
   )
   no_types = dict.fromkeys(no_types, 'token_type_ids')

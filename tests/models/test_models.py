@@ -104,6 +104,7 @@ WINDOWS = dict(attention_window=5, global_attention_every=2, num_hidden_layers=3
     | BIASES
     | dict(norm='rms_norm', attention_bias=False, scan_layers=True, attention_head_size=3),
     ONE | BIASES | dict(causal=True, position_buckets=0, attention_implementation='xla'),
+    BIASES | dict(position_embeddings='learned_and_bias', scan_layers=True),
     dict(share_layers=True, num_hidden_layers=3, embedding_size=8, causal=True),
     dict(share_layers=True, num_hidden_layers=3, scan_layers=True, layer_norm_eps=0.1),
   ],

@@ -41,6 +41,7 @@ def ours(path):
 # {kind: (a folder -> the library's tokenizer, [PAD] [UNK] [CLS] [SEP] [MASK])}
 KINDS = {
   'wordpiece': (vocabularies.wordpiece, WORDS[:5]),
+  'mpnet': (vocabularies.mpnet, [XLM[0], '[UNK]', *XLM[2:]]),
   'roberta': (roberta, XLM),
   'gpt2': (gpt2, ['<|endoftext|>'] * 4),
   'gpt': (gpt, ['<unk>'] * 2),
@@ -135,7 +136,7 @@ def test_only_lists_of_strings_are_texts(pair):
 
 
 @pytest.mark.parametrize(
-  'kind', ['roberta', 'modern', 'ours', 'albert', 'wordpiece', 'gemma', *SHIFT]
+  'kind', ['roberta', 'modern', 'ours', 'albert', 'wordpiece', 'mpnet', 'gemma', *SHIFT]
 )
 def test_what_is_exported_is_the_same_vocabulary(tmp_path, kind):
   (tmp_path / 'theirs').mkdir()
@@ -153,7 +154,9 @@ def test_what_is_exported_is_the_same_vocabulary(tmp_path, kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('kind', ['modern', 'ours', 'albert', 'fnet', 'roberta', 'gemma', *SHIFT])
+@pytest.mark.parametrize(
+  'kind', ['modern', 'ours', 'albert', 'fnet', 'mpnet', 'roberta', 'gemma', *SHIFT]
+)
 def test_their_tokenizer_reads_what_is_exported(tmp_path, kind):
   transformers = pytest.importorskip('transformers')
   (tmp_path / 'theirs').mkdir()

@@ -10,6 +10,7 @@ from bert_jax.convert.families.eurobert import EUROBERT
 from bert_jax.convert.families.fnet import FNET
 from bert_jax.convert.families.gpt import GPT2, OPENAI_GPT
 from bert_jax.convert.families.modernbert import MODERNBERT
+from bert_jax.convert.families.mpnet import MPNET
 from bert_jax.convert.families.nomic import NOMIC
 from bert_jax.convert.families.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from bert_jax.convert.families.roformer import ROFORMER
@@ -17,5 +18,5 @@ from bert_jax.convert.families.t5 import T5
 
 # A model of ours is written as the one that it differs least from, of several as the first.
 _ALL = BART, GPT2, FNET, DEBERTA, T5, NOMIC, ROFORMER, EUROBERT, MODERNBERT, ALBERT, ELECTRA
-_ALL += CAMEMBERT, XLM_ROBERTA, ROBERTA, DISTILBERT, BERT, OPENAI_GPT
+_ALL += MPNET, CAMEMBERT, XLM_ROBERTA, ROBERTA, DISTILBERT, BERT, OPENAI_GPT
 FAMILIES = {family.name: family for family in _ALL}

@@ -1,7 +1,14 @@
 """ELECTRA: a discriminator with a head for each token, or its generator; narrow embeddings."""
 
 from bert_jax.convert.families.bert import ENCODER
-from bert_jax.convert.families.record import HEADS, Classifier, OtherHead, ReleasedFamily, renamed
+from bert_jax.convert.families.record import (
+  HEADS,
+  Classifier,
+  OtherHead,
+  ReleasedFamily,
+  has_gelu,
+  renamed,
+)
 
 _MODULES = renamed(ENCODER, 'bert.', 'electra.')
 _MODULES['encoder/embeddings/projection'] = 'electra.embeddings_project'
@@ -13,12 +20,8 @@ _GENERATOR = OtherHead(
 )
 
 
-def _has_gelu(model):
-  return model['hidden_act'] == 'gelu'
-
-
 def _fits(exported):
-  if 'mlm' in exported.parts and not _has_gelu(exported.model):
+  if 'mlm' in exported.parts and not has_gelu(exported.model):
     return False
   return exported.model['embedding_size'] or 'replaced' in exported.parts
 
@@ -48,5 +51,5 @@ ELECTRA = ReleasedFamily(
   projects='narrower',
   same={'embedding_size': 'hidden_size'},
   fits=_fits,
-  other_head=lambda said, _: OtherHead() if _has_gelu(said.model) else _GENERATOR,
+  other_head=lambda said, _: OtherHead() if has_gelu(said.model) else _GENERATOR,
 )

@@ -237,6 +237,11 @@ def other_model(path: Path, name: str, value: object, ours: str) -> InputError:
   return InputError(f'{said}; {ours}, so it would not be the same model.')
 
 
+def has_gelu(model: Mapping[str, Any]) -> bool:
+  """Whether a model has the activation that heads of some families have, whatever theirs is."""
+  return model['hidden_act'] == 'gelu'
+
+
 def theta_of(path: Path, content: Mapping[str, Any], usual: Any, kind: str = '') -> Any:
   """The rotary theta of rope_parameters, for one kind of layers if they differ, or the usual one;
   InputError for another rotation."""

@@ -4,7 +4,7 @@ import numpy as np
 
 from bert_jax.convert.families.bert import MLM
 from bert_jax.convert.families.electra import CLASSIFIER, ELECTRA
-from bert_jax.convert.families.record import OtherHead, renamed
+from bert_jax.convert.families.record import OtherHead, has_gelu, renamed
 from bert_jax.models.positions import sinusoidal_table
 
 _OTHERS = 'replaced/', 'mlm', 'encoder/embeddings/position_embeddings'
@@ -19,8 +19,8 @@ _LAST = OtherHead(('classifier.',), ('classifier',), _BY_LAST)
 def _other_head(said, names):
   if said.architecture.endswith('ForMultipleChoice'):
     return _LAST
-  has_gelu = said.model['hidden_act'] == 'gelu' or 'classifier.out_proj.weight' not in names
-  return OtherHead() if has_gelu else _ACTIVATION
+  is_same = has_gelu(said.model) or 'classifier.out_proj.weight' not in names
+  return OtherHead() if is_same else _ACTIVATION
 
 
 def _buffers(model):
@@ -32,7 +32,7 @@ def _buffers(model):
 
 
 def _fits(exported):
-  return 'pooler' not in exported.parts or exported.model['hidden_act'] == 'gelu'
+  return 'pooler' not in exported.parts or has_gelu(exported.model)
 
 
 # An ELECTRA's embeddings and heads for labels, and a BERT's for masks.

@@ -22,6 +22,7 @@ from bert_jax.tokenizers.tokenizer import BLANK, Tokenizer, listed
 from bert_jax.tokenizers.wordpiece import (
   is_uncased,
   read_vocab,
+  wordpiece_content,
   wordpiece_tokenizer,
 )
 
@@ -78,7 +79,8 @@ def load(path: str | Path, *, do_lower_case: bool | None = True) -> Tokenizer:
       pieces = read_vocab(path)
       splitting = _splitting(path, pieces, do_lower_case)
       names = _names(path, {piece: i for i, piece in enumerate(pieces)})
-      tokenizer = wordpiece_tokenizer(pieces, splitting, source=str(path), names=names)
+      content = wordpiece_content(pieces, splitting, names)
+      tokenizer = Tokenizer(content, source=str(path), names=names)
     return tokenizer
 
 

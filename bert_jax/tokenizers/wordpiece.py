@@ -1,7 +1,7 @@
 """WordPiece: the content of a tokenizer.json from Google's `vocab.txt`, one piece a line."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from bert_jax.errors import InputError, log, quoted
@@ -12,27 +12,16 @@ from bert_jax.tokenizers.tokenizer import Tokenizer
 
 
 def wordpiece_tokenizer(
-  pieces: Iterable[str],
-  splitting: Splitting = UNCASED,
-  *,
-  source: str = 'the vocabulary',
-  names: Mapping[str, str] | None = None,
+  pieces: Iterable[str], splitting: Splitting = UNCASED, *, source: str = 'the vocabulary'
 ) -> Tokenizer:
-  """A WordPiece tokenizer: greedy longest match first in words; ## marks a continuing piece.
-  names: as of a Tokenizer."""
-  content = wordpiece_content(pieces, splitting, names or {})
-  return Tokenizer(content, source=source, names=names)
+  """A WordPiece tokenizer: greedy longest match first in words; ## marks a continuing piece."""
+  return Tokenizer(wordpiece_content(pieces, splitting, {}), source=source)
 
 
-def wordpiece_content(
-  pieces: Iterable[str], splitting: Splitting, names: Mapping[str, str]
-) -> dict[str, Any]:
-  pieces = list(pieces)
-  added = []
-  for name in RESERVED:
-    if name in names:
-      added.append(special_token(pieces.index(names[name]), names[name]))
-      continue
+def wordpiece_content(pieces: Iterable[str], splitting: Splitting, names: dict) -> dict[str, Any]:
+  pieces, added = list(pieces), []
+  for reserved in RESERVED:
+    name = names.get(reserved, reserved)
     i = reserved_id(pieces, name)
     if i is not None:
       pieces[i] = name  # some copies of bert-base-uncased spell them [unk]; write them one way

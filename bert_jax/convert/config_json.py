@@ -93,7 +93,7 @@ def _described(folder, path, family, content):
   act = content['hidden_act']
   model['hidden_act'] = record.ACTIVATIONS.get(act, act)
   model['tie_word_embeddings'] = content.get('tie_word_embeddings') is not False
-  model |= sentence_transformers.projection(folder)
+  model |= sentence_transformers.read(folder).dense
   ours = content.get('bert_jax') or {}
   # Token types: 0, where a table of zeros was written, or 2.
   written = ours.get('model', {})

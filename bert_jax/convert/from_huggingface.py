@@ -97,7 +97,7 @@ def read(folder: Path) -> Weights:
   unused, silent = _of_no_use(names, incomplete, objective, model['token_pooler'])
   ignored |= silent
   rest = tensors.keys() - {*names.values(), *ignored, *stand_ins}
-  unused |= _without_place(rest, source_names, family)
+  unused |= _without_place(rest, source_names, family) | vectors.read(folder).unread
   for name in unused:
     if name.startswith(other_head.names):
       unused[name] = other_head.why

@@ -2,6 +2,7 @@
 
 Its folder has modules.json, 1_Pooling/config.json, sentence_bert_config.json and perhaps 2_Dense, a
 layer over the pooled vector, which is our projection (www.sbert.net, "Creating Custom Models").
+What else it may hold and is not read has a name and a reason: vectors without it would be others.
 """
 
 from typing import Any, NamedTuple
@@ -10,11 +11,19 @@ import numpy as np
 
 from bert_jax.convert import tensor_files
 from bert_jax.convert.families.record import Place
-from bert_jax.errors import InputError, log, quoted
+from bert_jax.errors import InputError, listed, log, quoted
 from bert_jax.files import Path, write_json
+from bert_jax.models.pooling import POOLINGS
 from bert_jax.text import files
 
-MODES = {'pooling_mode_mean_tokens': 'mean', 'pooling_mode_cls_token': 'cls'}
+MODES = {  # {key of a Pooling as it was written before version 6, and is here: the mode}
+  'pooling_mode_cls_token': 'cls',
+  'pooling_mode_max_tokens': 'max',
+  'pooling_mode_mean_tokens': 'mean',
+  'pooling_mode_mean_sqrt_len_tokens': 'mean_sqrt_len_tokens',
+  'pooling_mode_weightedmean_tokens': 'weightedmean',
+  'pooling_mode_lasttoken': 'lasttoken',
+}
 KNOWN = ('Transformer', 'Pooling', 'Dense', 'Normalize')  # the supported modules, in order
 # Of a Dense: its folder, with which its tensors begin here, {activation: ours}, what it becomes.
 DENSE, TORCH, TANH = '2_Dense', 'torch.nn.modules.', 'activation.Tanh'
@@ -23,19 +32,23 @@ ACTIVATIONS |= {'activation.ReLU': 'relu', 'activation.SiLU': 'swish'}
 PLACES = {'projection/dense/kernel': Place(f'{DENSE}.linear.weight', True, 'DJ')}
 PLACES |= {'projection/dense/bias': Place(f'{DENSE}.linear.bias', False, 'J')}
 FIELDS = 'projection_size', 'projection_act', 'projection_bias'
-ONE = ' (one is, behind the pooling, with Tanh, Identity, GELU, ReLU or SiLU)'
 LENGTH = 'sentence_bert_config.json'
 PROMPTS = 'config_sentence_transformers.json'
+UNREAD = {  # settings by which other vectors come of the same modules
+  LENGTH: ('query_expansion', 'query_length', 'document_length', 'processing_kwargs'),
+  PROMPTS: ('truncate_dim',),
+}
 
 
 class Vector(NamedTuple):
   """The settings by which a text becomes a vector."""
 
-  pooling: str = ''  # mean or cls; '': not given, or not supported
+  pooling: str = ''  # one of POOLINGS; '': not given, or not supported
   normalized: bool = False  # to length 1
   lower: bool = False  # texts are lower-cased before they are encoded
   prompts: dict[str, str] = {}  # {name: text that is put before a text}
   prompt: str = ''  # the name of the one that is put before each text, if nothing else is asked for
+  pools_prompt: bool = True  # whether the tokens of a prompt count in the pooling
 
   def read_as(self, text: str) -> str:
     """The text that is encoded for a text as given."""
@@ -46,85 +59,119 @@ class Vector(NamedTuple):
 UNKNOWN = Vector()
 
 
-def read(folder: Path) -> Vector:
-  """Reads the Vector of a folder; warns of unsupported modules, poolings and prompts."""
-  modules = _modules(folder)
-  for kind, _ in modules:
-    if kind not in KNOWN or (kind == 'Dense' and not projection(folder)):
-      which = ONE if kind == 'Dense' else ''
-      log.warning('%s: its module %s is not read%s: vectors are without it', folder, kind, which)
-  paths = dict(modules)
-  if 'Pooling' not in paths:
-    return UNKNOWN
-  content = files.json_of(folder / paths['Pooling'] / 'config.json')
-  modes = [name for name, on in content.items() if name.startswith('pooling_mode_') and on is True]
-  pooling = content.get('pooling_mode')
-  if len(modes) == 1:
-    pooling = MODES.get(modes[0], '')
-  elif not modes and not any(name.startswith('pooling_mode') for name in content):
-    pooling = 'mean'
-  prompts, prompt = _prompts(folder, content)
-  lower = files.json_of(folder / LENGTH).get('do_lower_case', False)
-  if pooling not in MODES.values():
-    log.warning('%s: its pooling, %s, is not one of ours (mean, cls)', folder, pooling or modes)
-    pooling = ''
-  return Vector(pooling, 'Normalize' in paths, bool(lower), prompts, prompt)
+class Found(NamedTuple):
+  """What is read of a folder, and what is not."""
+
+  vector: Vector
+  dense: dict[str, Any]  # the FIELDS of its Dense; {}: it has none
+  places: dict[str, str]  # {kind of a module that is read: its folder in the folder}
+  unread: dict[str, str]  # {module or setting: why it is not read}
 
 
-def _modules(folder):
-  """[(kind of a module, its folder in the folder), ...], in order."""
-  modules = []
+def read(folder: Path) -> Found:
+  """Reads a folder; InputError if a file is damaged, or names a default prompt that it lacks."""
+  places, dense, unread, pooling = {}, {}, {}, ''
   for module in files.json_of(folder / 'modules.json', list):
-    kind = str(module.get('type')).rpartition('.')[2]
-    modules.append((kind, str(module.get('path', ''))))
-  return modules
+    kind, place = str(module.get('type')).rpartition('.')[2], str(module.get('path', ''))
+    why = _out_of_place(kind, places)
+    if not why and kind == 'Pooling':
+      pooling, why = _pooling(files.json_of(folder / place / 'config.json'))
+    if not why and kind == 'Dense':
+      dense, why = _dense(files.json_of(folder / place / 'config.json'))
+    if why:
+      unread[place or kind] = why
+    else:
+      places[kind] = place
+  for file, names in UNREAD.items():
+    content = files.json_of(folder / file)
+    for name in names:
+      if content.get(name):
+        unread[f'{name} of {file}'] = f'it is {quoted(content[name])}'
+  if not pooling:
+    return Found(UNKNOWN, dense, places, unread)
+  lower = bool(files.json_of(folder / LENGTH).get('do_lower_case'))
+  prompts, prompt = _prompts(folder)
+  content = files.json_of(folder / places['Pooling'] / 'config.json')
+  pools_prompt = content.get('include_prompt') is not False
+  vector = Vector(pooling, 'Normalize' in places, lower, prompts, prompt, pools_prompt)
+  return Found(vector, dense, places, unread)
 
 
-def projection(folder: Path) -> dict[str, Any]:
-  """The FIELDS of a folder's Dense; {}: it has none, or one that computes something else."""
-  modules = _modules(folder)
-  kinds = [kind for kind, _ in modules if kind in KNOWN]
-  in_order = [kind for kind in KNOWN if kind in kinds]
-  if 'Pooling' not in kinds or 'Dense' not in kinds or kinds != in_order:
-    return {}
-  path = folder / dict(modules)['Dense'] / 'config.json'
-  content = {'bias': True, 'activation_function': TORCH + TANH} | files.json_of(path)
-  act = ACTIVATIONS.get(str(content['activation_function']).removeprefix(TORCH))
+def _out_of_place(kind, places):
+  """Why a module is not read behind others, {kind: folder}; '': it may be."""
+  if kind not in KNOWN:
+    return f'a {quoted(kind)}, and what is read is {", ".join(KNOWN)}'
+  number = KNOWN.index(kind)
+  for other in KNOWN[number:]:
+    if other in places:
+      return f'a {kind} behind a {other}; it is read once, in the order {", ".join(KNOWN)}'
+  for other in KNOWN[: min(number, 2)]:
+    if other not in places:
+      return f'a {kind}, and no {other} that is read stands before it'
+  return ''
+
+
+def _pooling(content):
+  """(the pooling of a Pooling, ''), or ('', why it is not read)."""
+  modes = content.get('pooling_mode')
+  if modes is None:
+    on = [key for key, value in content.items() if key.startswith('pooling_mode_') and value]
+    modes = [MODES.get(key, key) for key in on] or 'mean'
+  if isinstance(modes, str):
+    modes = [modes]
+  if len(modes) > 1 or modes[0] not in POOLINGS:
+    return '', f'its pooling is {listed(modes)}, and one is read: {", ".join(POOLINGS)}'
+  return modes[0], ''
+
+
+def _dense(content):
+  """(the FIELDS of a Dense, ''), or ({}, why it is not read)."""
+  content = {'bias': True, 'activation_function': TORCH + TANH} | content
+  name = str(content['activation_function'])
+  act = ACTIVATIONS.get(name.removeprefix(TORCH))
+  if not act:
+    return {}, f'its activation is {name}, and what is read is Tanh, Identity, GELU, ReLU, SiLU'
+  if content.get('use_residual'):
+    return {}, 'a Dense with use_residual'
   for side in ('in', 'out'):
-    if content.get(f'module_{side}put_name') not in ('sentence_embedding', None):
-      return {}
-  if not act or content.get('use_residual'):
-    return {}
-  return {
-    'projection_size': content.get('out_features'),
-    'projection_act': act,
-    'projection_bias': content['bias'],
-  }
+    key = f'module_{side}put_name'
+    if content.get(key) not in ('sentence_embedding', None):
+      return {}, f'a Dense whose {key} is {quoted(content[key])}'
+  return dict(zip(FIELDS, (content.get('out_features'), act, content['bias']))), ''
+
+
+def check(folder: Path) -> None:
+  """InputError if a folder has what is not read."""
+  for name, why in read(folder).unread.items():
+    raise InputError(
+      f'{folder}: {name} is not read ({why}), and vectors without it are others; python -m '
+      f'bert_jax.tools.convert --from {folder} --to W --allow-unused leaves it out.'
+    )
 
 
 def tensors(folder: Path) -> dict[str, np.ndarray]:
-  """The tensors of the Dense that `projection` reads, if any, under names as in PLACES."""
-  if not projection(folder):
+  """The tensors of the Dense that is read, if any, under names as in PLACES."""
+  found = read(folder)
+  if not found.dense:
     return {}
-  layer, _ = tensor_files.read(folder / dict(_modules(folder))['Dense'])
+  layer, _ = tensor_files.read(folder / found.places['Dense'])
   return {f'{DENSE}.{name}': x for name, x in layer.items()}
 
 
-def _prompts(folder, pooling):
+def _prompts(folder):
   """({name: text before a text}, the name of the one that is put before each)."""
   path = folder / PROMPTS
   settings = files.json_of(path)
-  prompts = settings.get('prompts') or {}
+  prompts = {name: text or '' for name, text in (settings.get('prompts') or {}).items()}
   default = settings.get('default_prompt_name') or ''
-  if prompts.get(default) and pooling.get('include_prompt') is False:
+  if default and default not in prompts:
     raise InputError(
-      f'{folder} leaves its prompt out of the mean (include_prompt), which is not done here; set '
-      f'default_prompt_name to null in {path} for texts without one.'
+      f'{path}: default_prompt_name is {quoted(default)}, and prompts has '
+      f'{listed(prompts) or "none"}; correct it.'
     )
   others = [name for name, text in prompts.items() if text and name != default]
   if others:
-    message = '%s: its prompts %s are not put before texts; write them there where they are due'
-    log.warning(message, folder, ', '.join(map(quoted, others)))
+    log.info('%s: embed puts its prompts before texts by name: %s', folder, listed(others))
   return prompts, default
 
 
@@ -147,8 +194,8 @@ def write(
   if vector.normalized:
     kinds.append('Normalize')
   places = [f'{i}_{kind}' if i else '' for i, kind in enumerate(kinds)]
-  modes = {name: vector.pooling == mode for name, mode in MODES.items()}
-  pooling = {'word_embedding_dimension': width} | modes
+  modes = {key: vector.pooling == mode for key, mode in MODES.items()}
+  pooling = {'word_embedding_dimension': width, 'include_prompt': vector.pools_prompt} | modes
   (folder / places[1]).mkdir()
   write_json(folder / places[1] / 'config.json', pooling)
   write_json(folder / LENGTH, {'max_seq_length': length, 'do_lower_case': vector.lower})

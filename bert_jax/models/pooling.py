@@ -3,12 +3,15 @@
 B batch, T tokens, N examples in a row, K positions, D hidden size.
 """
 
+from collections.abc import Mapping
+
 import jax.numpy as jnp
 from jax import Array
 
 from bert_jax.models.layers import EXACT
 
-POOLINGS = 'mean', 'cls'  # how the vector of a text is made
+# How the vector of a text is made, as sentence-transformers calls it.
+POOLINGS = 'mean', 'cls', 'max', 'lasttoken', 'weightedmean', 'mean_sqrt_len_tokens'
 
 
 def gather_positions(x_BTD: Array, positions_BK: Array) -> Array:
@@ -35,6 +38,7 @@ def last_positions(segment_ids_BT: Array, positions_BN: Array) -> Array:
 
 def means(x_BTD: Array, is_in_BNT: Array, exact: bool = False) -> Array:
   """The mean [B, N, D] of each example's vectors; zeros if it has no token.
+  is_in: bool, or the weights of the tokens, whole numbers.
   exact: in float32, whatever the type of x and the precision of other products."""
   kind, precision = (jnp.float32, EXACT) if exact else (x_BTD.dtype, None)
   is_in_BNT = is_in_BNT.astype(x_BTD.dtype)
@@ -45,9 +49,37 @@ def means(x_BTD: Array, is_in_BNT: Array, exact: bool = False) -> Array:
   return sums_BND / jnp.maximum(counts_BN1, 1)
 
 
-def text_vectors(x_BTD: Array, segment_ids_BT: Array, cls_positions_BN: Array, kind: str) -> Array:
+def text_vectors(x_BTD: Array, rows: Mapping[str, Array], kind: str, skipped: int = 0) -> Array:
   """The vectors [B, N, D] float32 of the texts of each row; text n is segment n + 1.
-  kind: 'mean' of its hidden states (zeros if it has no token), or 'cls', the one at its [CLS]."""
-  if kind == 'cls':
-    return gather_positions(x_BTD, cls_positions_BN).astype(jnp.float32)
-  return means(x_BTD, tokens_of_slots(segment_ids_BT, cls_positions_BN.shape[1]), exact=True)
+
+  rows: the segment_ids and position_ids [B, T] of their tokens, and their cls_positions [B, N].
+  kind: 'mean' of its hidden states; 'weightedmean', in which they count by their place, the first
+  once; 'mean_sqrt_len_tokens', the sum by the root of their number; 'max' of each number; the state
+  at its [CLS] ('cls') or at its last token. Without a token: zeros, but of cls and lasttoken.
+  skipped: so many tokens at the beginning of each text are left out (a prompt)."""
+  cls_positions_BN, position_ids_BT = rows['cls_positions'], rows['position_ids']
+  if kind in ('cls', 'lasttoken'):
+    at_BN = cls_positions_BN + skipped
+    if kind == 'lasttoken':
+      at_BN = last_positions(rows['segment_ids'], cls_positions_BN)
+    return gather_positions(x_BTD, at_BN).astype(jnp.float32)
+  is_in_BNT = tokens_of_slots(rows['segment_ids'], cls_positions_BN.shape[1])
+  if skipped:
+    is_in_BNT &= (position_ids_BT >= skipped)[:, None]
+  if kind == 'max':
+    return _largest(x_BTD.astype(jnp.float32), is_in_BNT)
+  if kind == 'weightedmean':
+    weights_BNT = is_in_BNT * (position_ids_BT + 1)[:, None]
+    return means(x_BTD.astype(jnp.float32), weights_BNT, exact=True)
+  vectors_BND = means(x_BTD, is_in_BNT, exact=True)
+  if kind == 'mean_sqrt_len_tokens':
+    vectors_BND *= jnp.sqrt(jnp.sum(is_in_BNT, axis=-1, keepdims=True))
+  return vectors_BND
+
+
+def _largest(x_BTD, is_in_BNT):
+  """The largest [B, N, D] of each number of the vectors of an example; zeros without a token."""
+  masked_BNTD = jnp.where(is_in_BNT[..., None], x_BTD[:, None], -jnp.inf)
+  # Gathered: the gradient of a maximum compares with it what may have been computed again.
+  largest_BND = jnp.take_along_axis(x_BTD, jnp.argmax(masked_BNTD, axis=2), axis=1)
+  return jnp.where(jnp.any(is_in_BNT, axis=-1, keepdims=True), largest_BND, 0)

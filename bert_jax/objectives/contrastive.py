@@ -87,14 +87,8 @@ class Contrastive(ExampleRows):
     """The vectors [B, N, D] float32 of texts, neither cut nor scaled; rng turns dropout on."""
 
     def vectors_of(rows, rng):
-      return text_vectors(
-        self.model,
-        params,
-        encode(self.model, params['encoder'], rows, rng),
-        rows['segment_ids'],
-        rows['cls_positions'],
-        self.pooling,
-      )
+      hidden_BTD = encode(self.model, params['encoder'], rows, rng)
+      return text_vectors(self.model, params, hidden_BTD, rows, self.pooling)
 
     if self.chunks == 1:
       return vectors_of(batch, rng)

@@ -74,16 +74,11 @@ def pooled(model: ModelConfig, params: Params, batch: Batch, x_BTD: jax.Array) -
 
 
 def text_vectors(
-  model: ModelConfig,
-  params: Params,
-  x_BTD: jax.Array,
-  segment_ids_BT: jax.Array,
-  cls_positions_BN: jax.Array,
-  kind: str,
+  model: ModelConfig, params: Params, x_BTD: jax.Array, batch: Batch, kind: str, skipped: int = 0
 ) -> jax.Array:
   """The vectors [B, N, vector_size] float32 of the texts of each row: pooled hidden states (see
   pooling.text_vectors) and, if the model has one, its projection of them."""
-  x_BND = pooling.text_vectors(x_BTD, segment_ids_BT, cls_positions_BN, kind=kind)
+  x_BND = pooling.text_vectors(x_BTD, batch, kind, skipped)
   if not model.projection_size:
     return x_BND
   return apply(heads.Projection(model), params['projection'], x_BND)

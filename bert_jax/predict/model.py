@@ -18,7 +18,7 @@ from bert_jax.objectives.encode import encode, encode_mlm
 from bert_jax.predict import cpu_kernels, hidden_states, packed_rows
 from bert_jax.predict.sentence_vectors import EMBED
 from bert_jax.tasks import TASKS
-from bert_jax.tasks.ask import Ask
+from bert_jax.tasks.ask import Ask, Empty
 from bert_jax.tasks.record import Prediction
 from bert_jax.text import frames
 from bert_jax.workdir import trained
@@ -150,9 +150,15 @@ class Model:
     """For each record which of two names its pronoun means."""
     return self.answer('coreference', values)
 
-  def embed(self, values: Any, pooling: str | None = None, normalize: bool | None = None) -> Any:
+  def embed(
+    self,
+    values: Any,
+    pooling: str | None = None,
+    normalize: bool | None = None,
+    prompt: str | None = None,
+  ) -> Any:
     """The vectors of texts as one array [number of texts, D]; NaN where there is none."""
-    return self.answer('embed', values, pooling=pooling, normalize=normalize)
+    return self.answer('embed', values, pooling=pooling, normalize=normalize, prompt=prompt)
 
   def states(self, texts: Iterable[str | tuple[str, str]]) -> list[hidden_states.States]:
     """For each text or pair the attention and hidden states of all layers."""
@@ -163,7 +169,7 @@ class Model:
 
   def answer(self, task: str, values: Any, **options: Any) -> Any:
     """Answers values by a task, which may be of a family of your own. Elements of a list that have
-    no answer are counted; InputError if none can be one."""
+    no answer are counted; InputError if none can have one, unless texts are empty."""
     is_frame = frames.is_frame(values)
     is_list = isinstance(values, Iterable) and not isinstance(values, (str, bytes, dict))
     if not is_frame and not is_list:
@@ -176,7 +182,8 @@ class Model:
       unit, records = 'row', ask.of_table(frames.records(values, task), task)
     else:
       unit, records = 'element', [_record(ask, value) for value in values]
-      if records and all(isinstance(record, InputError) for record in records):
+      mistakes = [x for x in records if isinstance(x, InputError) and not isinstance(x, Empty)]
+      if records and len(mistakes) == len(records):
         raise InputError(f'{task}: element 0: {records[0]}')
     replies = list(ask.each(records))
     lacking = [i for i, (answer, _) in enumerate(replies) if answer is None]

@@ -1,9 +1,10 @@
-"""Computes a vector for each text: the mean of its last hidden states, or the state of [CLS], and
-the projection of that, if the model has one.
+"""Computes a vector for each text of its last hidden states, pooled by one of POOLINGS, and the
+projection of that, if the model has one.
 
-The mean goes over all tokens, [CLS] and [SEP] included, as in sentence-transformers (Reimers &
-Gurevych 2019). Of a text that is too long, a model that was trained on vectors reads the beginning,
-as in training; others read windows that overlap by half, whose mean is weighted by their tokens.
+All tokens count, [CLS] and [SEP] included, so that an empty text has a vector, as in
+sentence-transformers (Reimers & Gurevych 2019). Of a text that is too long, a model that was
+trained on vectors reads the beginning, as in training; others read windows that overlap by half,
+whose mean is weighted by their tokens.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, listed, quoted
 from bert_jax.models.pooling import POOLINGS
 from bert_jax.objectives.contrastive import unit
 from bert_jax.objectives.encode import text_vectors
@@ -25,14 +26,33 @@ if TYPE_CHECKING:
 
 
 class Embed(Packed):
-  """Answers a text with its vector. pooling: mean or cls; '': as trained. normalize: scale vectors
-  to length 1; None: as trained or as sentence-transformers' files in its folder say, else yes."""
+  """Answers a text with its vector. pooling: one of POOLINGS; '': as trained. normalize: scale
+  vectors to length 1; None: as trained or as sentence-transformers' files in its folder say, else
+  yes. prompt: the name of what is put before each text, '' is nothing; None: the model's default.
+  skipped: how many tokens of it are left out of the pooling."""
 
+  reads_empty = True
   exports = {'embedding': '[B, vector_size]', 'hidden': '[B, T, D]'}
 
-  def __init__(self, model: 'Model', pooling: str = '', normalize: bool | None = None):
+  def __init__(
+    self,
+    model: 'Model',
+    pooling: str = '',
+    normalize: bool | None = None,
+    prompt: str | None = None,
+  ):
     super().__init__(model)
     trained = model.vector
+    if prompt is not None:
+      if prompt and prompt not in trained.prompts:
+        names = listed(trained.prompts) or 'none'
+        raise InputError(f'prompt is {quoted(prompt)}; the prompts of this model are: {names}.')
+      trained = trained._replace(prompt=prompt)
+    self.vector, self.skipped = trained, 0
+    before = trained.read_as('')
+    if before and not trained.pools_prompt:
+      (ids,) = model.tokenizer.ids_batch([before])
+      self.skipped = min(model.tokenizer.ends[0] + len(ids), model.limit - 1)
     self.pooling = pooling or trained.pooling or 'mean'
     if self.pooling not in POOLINGS:
       raise InputError(f'pooling is {self.pooling!r}; use one of {", ".join(POOLINGS)}.')
@@ -40,7 +60,7 @@ class Embed(Packed):
     self.normalize = as_trained if normalize is None else normalize
 
   def examples(self, records: Sequence[str], problems: RecordProblems) -> 'Windows':
-    return Windows(self.model, records, problems, self.normalize)
+    return Windows(self, records, problems)
 
   def outputs(self, params: Any, batch: Any) -> dict[str, Any]:
     hidden_BTD = self.model.hidden(params, batch)
@@ -53,14 +73,8 @@ class Embed(Packed):
     return {'embedding': unit(vector_BD) if self.normalize else vector_BD, 'hidden': hidden_BTD}
 
   def _vectors(self, params, batch, hidden_BTD):
-    return text_vectors(
-      self.model.objective.model,
-      params,
-      hidden_BTD,
-      batch['segment_ids'],
-      batch['cls_positions'],
-      self.pooling,
-    )
+    model = self.model.objective.model
+    return text_vectors(model, params, hidden_BTD, batch, self.pooling, self.skipped)
 
   def shown(self, answer: dict[str, Any]) -> dict[str, Any]:
     return {'embedding': answer['vector']}
@@ -73,25 +87,26 @@ class Embed(Packed):
     return np.array(vectors, np.float32).reshape(-1, len(nothing['vector']))
 
 
-POOLING = Option(str, "mean or cls; default: the model's, or mean")
+POOLING = Option(str, f"{', '.join(POOLINGS)}; default: the model's, or mean")
 NORMALIZE = Option(bool, 'vectors of length 1; default: as trained, else yes')
-OPTIONS = {'pooling': POOLING, 'normalize': NORMALIZE}
+PROMPT = Option(str, "name of the prompt before each text; default: the model's, '': none")
+OPTIONS = {'pooling': POOLING, 'normalize': NORMALIZE, 'prompt': PROMPT}
 EMBED = Prediction(Embed, options=OPTIONS)
 
 
 class Windows(Examples):
   """Texts as examples: one for each text, or for each window of a long one."""
 
-  def __init__(
-    self, model: 'Model', records: Sequence[str], problems: RecordProblems, normalize: bool
-  ):
-    self.normalize = normalize
+  def __init__(self, ask: Embed, records: Sequence[str], problems: RecordProblems):
+    self.normalize, model = ask.normalize, ask.model
     ends = model.tokenizer.ends
     room = model.limit - sum(ends)
     texts = []
     text_of = []
-    self.read = model.tokenizer.ids_batch([model.vector.read_as(text) for text in records])
+    self.read = model.tokenizer.ids_batch([ask.vector.read_as(text) for text in records])
     for i, ids in enumerate(self.read):
+      if not len(ids) and not any(ends):
+        continue  # no token at all
       parts = [(ids,)]
       if len(ids) > room:
         how, keep = 'in windows', 'windows'

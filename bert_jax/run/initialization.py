@@ -164,8 +164,11 @@ def adopt_model(config: ConfigDict, start: Start, set_by_user: Collection[str] =
   config.model.update(sizes)
   if begin and task.begin and task.begin not in set_by_user:
     config_lib.set_field(config, task.begin, begin)
-  if task.vector and task.vector[0] not in set_by_user:
-    _adopt_pooling(config, task.vector[0], folder)
+  if task.vector:
+    if from_huggingface.is_model(folder):
+      vectors.check(folder)
+    if task.vector[0] not in set_by_user:
+      _adopt_pooling(config, task.vector[0], folder)
   return config_lib.check(config)
 
 
@@ -190,7 +193,7 @@ def _sizes(config, model, set_by_user):
 def _adopt_pooling(config, field, folder):
   """Takes how a model pools the vectors of texts, if it says so and the config has its default."""
   if from_huggingface.is_model(folder):
-    pooling = vectors.read(folder).pooling
+    pooling = vectors.read(folder).vector.pooling
   else:
     meta = checkpoint.newest_meta(folder) or {}
     pooling = trained.vector_of(contents.read_config(folder), meta).pooling

@@ -21,6 +21,10 @@ ID_COLUMNS = 'index|idx|id|ID'
 NOTHING = 'nothing of it can be answered: it has no token'
 
 
+class Empty(InputError):
+  """A record has no text, which is no mistake of who asks for a list of them."""
+
+
 class RecordProblems(Problems):
   """Collects the reasons why records cannot be answered, {where: reason}."""
 
@@ -37,6 +41,7 @@ class Ask(abc.ABC):
   fields: the fields of a record, in the order of the parts of a plain line. others: optional
   fields. columns: {field: the config's field that names its column in training data}.
   tabs: whether tabs separate the fields of a plain line; if not, they count as blanks.
+  reads_empty: whether an empty text has an answer.
   shows: the keys of an answer that are shown; (): all. exports: {output of the exported program:
   shape}; {}: none. The arguments of __init__ but the model are the options of its Prediction."""
 
@@ -44,6 +49,7 @@ class Ask(abc.ABC):
   others: tuple[str, ...] = ()
   columns: Mapping[str, str] = {}
   tabs: bool = False
+  reads_empty: bool = False
   shows: tuple[str, ...] = ()
   exports: Mapping[str, str] = {}
 
@@ -134,7 +140,7 @@ class Ask(abc.ABC):
 
   def record(self, fields: dict[str, Any]) -> Any:
     """Makes a record from a dict of fields; InputError if it cannot be one. Default: its text."""
-    return texts_in(fields, self.fields)[0]
+    return texts_in(fields, self.fields, self.reads_empty)[0]
 
   @abc.abstractmethod
   def replies(self, records: Sequence) -> Iterable[tuple[dict | None, str]]:
@@ -222,7 +228,9 @@ class OfHead(Packed):
 TOP_K = Option(int, 'how many to give; default: 5', 1)
 
 
-def texts_in(fields: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+def texts_in(
+  fields: Mapping[str, Any], names: Sequence[str], may_be_empty: bool = False
+) -> list[str]:
   """The texts of the named fields; InputError if one is missing or no text, or all are empty."""
   for name in names:
     if name not in fields:
@@ -232,8 +240,8 @@ def texts_in(fields: Mapping[str, Any], names: Sequence[str]) -> list[str]:
       )
     if not isinstance(fields[name], str):
       raise InputError(f'{name!r} is no text; write it in quotes')
-  if not any(fields[name].strip() for name in names):
-    raise InputError('empty line')
+  if not may_be_empty and not any(fields[name].strip() for name in names):
+    raise Empty('empty text')
   return [fields[name] for name in names]
 
 

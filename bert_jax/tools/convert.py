@@ -52,7 +52,7 @@ def convert(
     if weights.unused and strict:
       name, why = min(weights.unused.items())
       raise InputError(
-        f'{len(weights.unused)} tensors of the source have no place, for example {name}: {why}; '
+        f'{len(weights.unused)} parts of the source have no place, for example {name}: {why}; '
         '--allow-unused converts the rest.'
       )
     model, facts = trained.from_weights(folder, weights), {'source': str(source)}
@@ -240,7 +240,7 @@ def main(argv: Sequence[str] | None = None) -> None:
   add('--to', required=True, metavar='DST', help='new workdir; hf:OUT: a new folder')
   add('--which', default='latest', help='of a run: latest, best or a step')
   add('--language', default='', metavar='CODE,CODE', help='of its text, for the model card: de,en')
-  add('--allow-unused', action='store_true', help='convert although tensors have no place')
+  add('--allow-unused', action='store_true', help='convert although parts have no place')
   for objective, family in TASKS.items():
     for part in family.other_models:
       about = f'of a run of objective {objective}: its {part}'

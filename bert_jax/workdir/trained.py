@@ -41,6 +41,7 @@ def load(source: str | Path, which: str | int = 'latest') -> Trained:
   folder = hub.folder(source)
   if from_huggingface.is_model(folder):
     refuse_which(source, which)
+    vectors.check(folder)
     weights = from_huggingface.read(folder)
     return from_weights(folder, weights)
   config = contents.read_config(folder)
@@ -78,7 +79,7 @@ def from_weights(folder: Path, weights: from_huggingface.Weights) -> Trained:
   config = released_config.config_of(weights, tokenizer, vectors.longest(folder))
   run_tokenizer.check_fits(tokenizer, config.model, folder)
   params = jax.device_put(from_huggingface.tree(weights.flat, models.ModelConfig(**config.model)))
-  return Trained(config, tokenizer, params, 0, vectors.read(folder))
+  return Trained(config, tokenizer, params, 0, vectors.read(folder).vector)
 
 
 def part_of(model: Trained, part: str) -> Trained:

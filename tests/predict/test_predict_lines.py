@@ -61,7 +61,8 @@ def test_odd_lines_are_answered_in_their_places(model_folder, tmp_path):
     ('--top-k 0', 'top_k is 0'),
     ('--task perplexity --top-k 3', "perplexity has no option 'top_k'"),
     ('--pooling cls', "fill-mask has no option 'pooling'"),
-    ('--task embed --pooling max', 'pooling'),
+    ('--task embed --pooling best', 'pooling'),
+    ('--task embed --prompt best', 'the prompts of this model are: none'),
   ],
 )
 def test_a_mistake_is_told_and_leaves_all_files_as_they_were(
@@ -158,8 +159,8 @@ def test_what_is_no_text_or_no_list_is_told(pretrained_model, make_model):
   first, second = as_lines(single.ask('classify'), lines)
   assert first['id'] == 1 and 'pair' in first['error']
   assert second['id'] == 2 and 'label' in second
-  with pytest.raises(InputError, match='embed: element 0: empty line'):
-    pretrained_model.embed(['', ' '])
+  with pytest.raises(InputError, match='embed: element 0: a int is no text'):
+    pretrained_model.embed([3, None])
   with pytest.raises(InputError, match='top_k is -1'):
     pretrained_model.fill_mask(['the [MASK]'], top_k=-1)
 
@@ -253,3 +254,22 @@ def test_a_reader_that_has_ended_is_no_mistake(model_folder, tmp_path, capsys, m
     monkeypatch.setattr(sys, 'stdout', out)
     main(model_folder, '--input', tmp_path / 'in.txt')
   assert 'cannot be written' not in capsys.readouterr().err
+
+
+def test_an_empty_text_is_no_mistake_of_a_list(pretrained_model, make_model):
+  """It has the vector of its special tokens; other tasks have no answer, though all are such."""
+  model = pretrained_model
+  (vector, *others), (state,) = model.embed(['', ' ', '\u200b']), model.states([''])
+  expected = state.hidden[-1].mean(axis=0)
+  np.testing.assert_allclose(vector, expected / np.linalg.norm(expected), atol=1e-6)
+  np.testing.assert_allclose(others, [vector] * 2, atol=1e-6)
+  assert model.fill_mask(['']) == [[]] and np.isnan(model.perplexity(['']))
+  assert model.generate(['']) == model.next_sentence([('', ' ')]) == [None]
+  assert make_model('sst2').classify(['', ' ']) == [None] * 2
+  assert make_model('mrpc').pair([('', '')]) == [None]
+  assert (
+    make_model('squad', '--config.qa.max_query_length=8').find_answers(
+      [('', 'old'), ('old', ''), ('', '')]
+    )
+    == [None] * 3
+  )

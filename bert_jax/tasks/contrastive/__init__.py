@@ -33,7 +33,8 @@ FIELDS = affecting({'rows'}, {
   'contrastive.widths': Field((),
     'widths of which each has a loss (Matryoshka); (): only the whole'),
   'contrastive.pooling': Field('mean',
-    'of a text: mean of hidden states, or [CLS]; unless set: as of init_from', allowed=POOLINGS),
+    'how a text is pooled: mean of hidden states, [CLS], ..; unless set: as of init_from',
+    allowed=POOLINGS),
   'contrastive.normalize': Field(True,
     'vectors have length 1: similarity is the cosine; false: the product'),
   'contrastive.chunks': Field(1,
@@ -70,7 +71,7 @@ def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
   yield from data_rules(config)
   yield (
     fields.pooling != 'cls' or not model.causal,
-    'the [CLS] of a causal model sees no text; set contrastive.pooling=mean.',
+    'the [CLS] of a causal model sees no text; set contrastive.pooling=lasttoken, or mean.',
   )
 
 

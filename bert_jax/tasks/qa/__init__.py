@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 from ml_collections import ConfigDict
 
-from bert_jax.errors import InputError
 from bert_jax.field import Field, affecting
 from bert_jax.tasks import labelled
-from bert_jax.tasks.ask import OfHead, texts_in
+from bert_jax.tasks.ask import Empty, OfHead, texts_in
 from bert_jax.tasks.qa import task
 from bert_jax.tasks.qa.reading import Question
 from bert_jax.tasks.qa.task import Windows
@@ -55,7 +54,7 @@ class Answer(OfHead):
   def record(self, fields: dict[str, Any]) -> Question:
     question, context = texts_in(fields, self.fields)
     if not question.strip() or not context.strip():
-      raise InputError('the question or its context is empty')
+      raise Empty('the question or its context is empty')
     return Question('', '', question, context, None, ())
 
   def shown(self, answer: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bert_jax.models.dropout import drop
+from bert_jax.models.dropout import keep, keep_mask
 from bert_jax.models.tokens import Pattern, sees
 
 QKV = tuple[Array, Array, Array]  # queries [B, Tq, H, d], keys and values [B, Tk, H, d]
@@ -47,20 +47,27 @@ def probabilities(q_BTHd: Array, k_BTHd: Array, bias: Array | None, pattern: Pat
 def _attention_forward(qkv, bias, pattern, key, rate, to_itself):
   q_BTHd, k_BTHd, v_BTHd = qkv
   p_BHTT = probabilities(q_BTHd, k_BTHd, bias, pattern).astype(v_BTHd.dtype)
-  out_BTHd = jnp.einsum('bhqk,bkhd->bqhd', drop(p_BHTT, key, rate), v_BTHd)
-  return out_BTHd, (qkv, bias, None if to_itself else pattern, key, p_BHTT, out_BTHd)
+  if rate:
+    p_BHTT = jnp.where(keep_mask(key, rate, p_BHTT.shape), p_BHTT, -p_BHTT)
+  out_BTHd = jnp.einsum('bhqk,bkhd->bqhd', _dropped(abs(p_BHTT), p_BHTT, rate), v_BTHd)
+  return out_BTHd, (qkv, bias, None if to_itself else pattern, p_BHTT, out_BTHd)
+
+
+def _dropped(x_BHTT, p_BHTT, rate):
+  """x with dropout, whose mask is in the signs of the probabilities: hashed once, not thrice."""
+  return keep(x_BHTT, ~jnp.signbit(p_BHTT), rate) if rate else x_BHTT
 
 
 def _attention_backward(rate, to_itself, saved, g_BTHd):
-  (q_BTHd, k_BTHd, v_BTHd), bias, pattern, key, p_BHTT, out_BTHd = saved
-  dv_BTHd = jnp.einsum('bhqk,bqhd->bkhd', drop(p_BHTT, key, rate), g_BTHd)
+  (q_BTHd, k_BTHd, v_BTHd), bias, pattern, p_BHTT, out_BTHd = saved
+  dv_BTHd = jnp.einsum('bhqk,bqhd->bkhd', _dropped(abs(p_BHTT), p_BHTT, rate), g_BTHd)
   dp_BHTT = jnp.einsum('bqhd,bkhd->bhqk', g_BTHd, v_BTHd, preferred_element_type=jnp.float32)
   # The sum over d of each head, as a product with zeros and ones: nearly free on a TPU.
   H, d = q_BTHd.shape[2:]
   heads_HdH = jnp.eye(H, dtype=g_BTHd.dtype)[:, None].repeat(d, axis=1)
   product_BTHd = g_BTHd * out_BTHd
   sum_BHT = jnp.einsum('bthd,hdg->bgt', product_BTHd, heads_HdH, preferred_element_type=jnp.float32)
-  ds_BHTT = p_BHTT * (drop(dp_BHTT, key, rate) - sum_BHT[..., None])
+  ds_BHTT = abs(p_BHTT) * (_dropped(dp_BHTT, p_BHTT, rate) - sum_BHT[..., None])
   if not to_itself:  # a query that sees no key still has probabilities, of masked keys
     ds_BHTT = jnp.where(sees(pattern)[:, None], ds_BHTT, 0)
   dbias = None if bias is None else _summed_to(ds_BHTT, bias)

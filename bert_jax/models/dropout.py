@@ -33,9 +33,14 @@ def drop(x: Array, key: Array | None, rate: float, shared: bool = False) -> Arra
   shared: the first axis of x is not rows of the batch, but the same on all devices."""
   if key is None or rate == 0:
     return x
+  return keep(x, keep_mask(key, rate, x.shape, shared), rate)
+
+
+def keep(x: Array, mask: Array, rate: float) -> Array:
+  """x / (1 - rate) where the mask is True, elsewhere 0."""
   # In float32, since a bfloat16 factor would be off.
   scaled = (x.astype(jnp.float32) * (1 / (1 - rate))).astype(x.dtype)
-  return jnp.where(keep_mask(key, rate, x.shape, shared), scaled, jnp.zeros((), x.dtype))
+  return jnp.where(mask, scaled, jnp.zeros((), x.dtype))
 
 
 def keep_mask(key: Array, rate: float, shape: tuple[int, ...], shared: bool = False) -> Array:

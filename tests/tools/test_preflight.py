@@ -16,7 +16,7 @@ from bert_jax import config as c
 from bert_jax import models, sharding
 from bert_jax.text import documents
 from bert_jax.tools.preflight import __main__ as preflight
-from bert_jax.tools.preflight import best, chips, compilation, estimate, hlo
+from bert_jax.tools.preflight import best, chips, compilation, estimate, hlo, schedules, step_time
 from bert_jax.tools.prepare import __main__ as prepare
 from bert_jax.tools.prepare.steps import Settings
 from bert_jax.workdir import contents
@@ -89,6 +89,62 @@ def test_conditionals_with_several_dear_branches_are_named():
   assert program('%body').cycles()['attention'] == 1200 + 2 * 100
 
 
+SCHEDULE = """LB: loop body
+     0   :  { %s0 = inlined_call_operand.hbm [shape: bf16[8,128], index: 0] }
+   0x1   :  { %s1 = smov 0 } /* Start region 1 */
+   0x2 LB: > { %s2 = sadd.s32 1, %s1 /* iteration index, stage = 1 */ }
+base_bounds: (256, 8)
+   0x3   : > { %s3 = smov 0 }
+   0x4 LB: > > { %v4 = vld [vmem:[%s3]]  ;;  %p5 = scmp.ge.s32.totalorder %s3, 7 }
+   0x5   :  {}
+   0x6   : > > { %p6 = scmp.ge.s32.totalorder %s3, 3 /* loop exit test */ }
+   0x7   : > > { %7 = sbr.rel (%p5) target bundleno = 9 (0x9), region = 8 }
+   0x8   :  { %8 = sbr.rel (!%p6) target bundleno = 4 (0x4), region = 7 }
+   0x9   : > { %p9 = scmp.ge.s32.totalorder %s2, BOUND /* loop exit test */ }
+   0xa   :  { %10 = sbr.rel (!%p9) target bundleno = 2 (0x2), region = 9 }
+   0xb   :  { %11 = vsyncpa [#allocation3], 1 }
+"""
+
+
+def test_kernels_take_the_cycles_of_their_schedules(tmp_path, monkeypatch):
+  """3 bundles, and in each of 22 - 2 blocks 4 and three turns of 5; kernels that are the same are
+  compiled once. What moves more bytes than fit in that time waits for them."""
+  folder = tmp_path / 'schedules'
+  folder.mkdir()
+  monkeypatch.setattr(schedules, '_folder', folder)
+  endings = {'0-fwd.1-01': '22', '0-bwd.7-01': '%s5', '0-<late-finalization>-02': '9'}
+  for name, bound in endings.items():
+    file = folder / f'{name}-packed-bundles-post-ra.txt'
+    file.write_text(SCHEDULE.replace('BOUND', bound))
+  map_of_same = 'key:fwd.1\nordinal:2\nequivalent_hlos[size=2]:\n  fwd.1\n  fwd.12\nkey:bwd.7\n'
+  (folder / '0-TLP-00-deduplication-map.txt').write_text(map_of_same)
+  cycles = 3 + (22 - 2) * (4 + 3 * 5)
+  assert schedules.read(['fwd.12', 'fwd.1', 'bwd.7']) == {
+    'fwd.12': cycles,
+    'fwd.1': cycles,
+    'bwd.7': 0,
+  }
+  assert not folder.exists() and schedules.read(['fwd.1']) == {}
+
+  line = '  %fwd.12 = (f32[4,100]{1,0:T(8,128)}, bf16[9]{0:S(1)}) custom-call(%p, %p), CALL\n'
+  line = line.replace(
+    'CALL', 'custom_call_target="tpu_custom_call", metadata={op_name="/attention/"}'
+  )
+  text = PROGRAM.replace('  %async.1', line + '  %async.1')
+  assert hlo.Program(text).kernels() == {'fwd.12': 1600 + 2 * 512}
+  chip = chips.Chip.__new__(chips.Chip)
+  chip.published, chip.seconds_per_cycle = chips.published_of('TPU v5 lite'), 0.5e-9
+  in_estimates = chip.as_estimated(compilation.Kernel(cycles, 2624))
+  assert in_estimates == round(cycles / 1.5e9 / 0.5e-9)
+  assert chip.as_estimated(compilation.Kernel(cycles, 10**9)) == round(1e9 / 819e9 / 0.5e-9)
+  assert chip.as_estimated(compilation.Kernel(0, 10**9)) == 0
+  chip.published = chips.published_of('TPU v4')
+  assert chip.as_estimated(compilation.Kernel(cycles, 2624)) == 0
+  program = hlo.Program(text, {'fwd.12': in_estimates})
+  assert program.cycles()['attention'] == 1200 + in_estimates and program.uncounted() == {}
+  assert hlo.Program(text, {'fwd.12': 0}).uncounted() == {'Pallas kernels': 1}
+
+
 @pytest.mark.parametrize(
   'text, used, limit',
   [
@@ -127,6 +183,19 @@ def as_if_compiled(report_of, monkeypatch):
 def took(step_s):
   row = {'step_s': step_s, 'mfu': 0.5, 'chip_hours': 500 * step_s * 16 / 3600}
   return NOWHERE | {'fits': True, 'estimates': {'compute_only': row}}
+
+
+@pytest.mark.parametrize(
+  ('chips', 'mfu', 'is_told'), [(16, 0.24, True), (16, 0.3, False), (4, 0.1, False)]
+)
+def test_a_model_that_is_small_for_its_chips_is_told_what_fewer_take(chips, mfu, is_told):
+  alone = {'step_s': 0.009, 'mfu': 0.27, 'chip_hours': 36.0}
+  waiting = {'step_s': 0.01, 'mfu': mfu, 'chip_hours': 40.0}
+  estimates = {'compute_only': alone, 'with_communication': waiting}
+  lines = step_time.advice(NOWHERE | {'chips': chips, 'estimates': estimates})
+  assert len(lines) == is_told and step_time.advice(NOWHERE) == []
+  if is_told:
+    assert '4 take at least 9.0 hours and 36.0 chip-hours, and these 16 2.5 hours' in lines[0]
 
 
 def searched(seconds_of, monkeypatch, **changes):
@@ -256,8 +325,8 @@ def test_a_report_is_of_the_compiled_program(monkeypatch):
   for device in devices:
     device.device_kind, device.platform = 'TPU v5 lite', 'tpu'
   made = [
-    compilation.Compiled(PROGRAM, dict(zip(compilation.SIZES, (900, 70, 60, 5, 3))), 0, 0),
-    compilation.Compiled('', {}, 7100, 7050),
+    compilation.Compiled(PROGRAM, dict(zip(compilation.SIZES, (900, 70, 60, 5, 3))), 0, 0, {}),
+    compilation.Compiled('', {}, 7100, 7050, {}),
   ]
   program = types.SimpleNamespace(lower=lambda: 'lowered')
   monkeypatch.setattr(estimate.sharding, 'mesh_of', lambda *_: mesh)
@@ -288,7 +357,7 @@ def test_a_chip_is_calibrated_by_two_programs(monkeypatch):
 
   def compiled(lowered, devices, what):
     large = 'tensor<8192x8192xbf16>' in lowered.as_text()
-    return compilation.Compiled(text if large else '', {}, 0, 0 if large else 17_000)
+    return compilation.Compiled(text if large else '', {}, 0, 0 if large else 17_000, {})
 
   monkeypatch.setattr(chips.jax.sharding, 'SingleDeviceSharding', lambda device: cpu)
   monkeypatch.setattr(compilation, 'compiled', compiled)

@@ -1,7 +1,7 @@
 """Facts about TPUs from libtpu's compiler, which needs no TPU, and from the maker's publications.
 
 The HBM of a chip follows from the programs that the compiler refuses, its speed from the cycles
-estimated for a large matrix product. The speed of the links is only published.
+estimated for a large matrix product. The speeds of links, memory and clock are only published.
 """
 
 import importlib.util
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from bert_jax.errors import InputError, first_line
 from bert_jax.run import speed
-from bert_jax.tools.preflight import compilation, hlo
+from bert_jax.tools.preflight import compilation, hlo, schedules
 
 LARGE = 8192  # rows and columns of the matrices whose product calibrates the cycles
 
@@ -32,16 +32,18 @@ class Published(NamedTuple):
   links: int = 0  # to its neighbours
   network: float | None = None  # bytes a second to other slices
   ring: int = 0
+  memory: float | None = None  # bytes a second between a device and its HBM
+  clock: float | None = None  # cycles a second: its peak over what its matrix units do in a cycle
 
 
 # {a regex of a part of jax's device_kind, as in speed.PEAK_FLOPS: Published}, read in 2026 in
 # cloud.google.com/tpu/docs/v5e, v5p, v6e and tpu7x; those of v2 to v4 give no bandwidth of the
 # links. v5e and v6e: the network of a pod of 256 chips, divided.
 PUBLISHED = {
-  'TPU v5 lite|TPU v5e': Published(400e9, 4, 6.4e12 / 8 / 256, 16),
-  'TPU v5p?': Published(1200e9, 6, 50e9 / 8, 4),
-  'TPU v6 lite|TPU v6e': Published(800e9, 4, 25.6e12 / 8 / 256, 16),
-  'TPU7x?': Published(1200e9, 6, 100e9 / 8, 4),
+  'TPU v5 lite|TPU v5e': Published(400e9, 4, 6.4e12 / 8 / 256, 16, 819e9, 1.5e9),
+  'TPU v5p?': Published(1200e9, 6, 50e9 / 8, 4, 2765e9, 1.75e9),
+  'TPU v6 lite|TPU v6e': Published(800e9, 4, 25.6e12 / 8 / 256, 16, 1640e9, 1.75e9),
+  'TPU7x?': Published(1200e9, 6, 100e9 / 8, 4, 3690e9, 2.2e9),
 }
 
 
@@ -59,6 +61,7 @@ def devices_of(topology: str, slices: int = 1) -> list[jax.Device]:
     raise InputError("the TPU compiler is missing; pip install 'jax[tpu]' (no TPU is needed).")
   os.environ.setdefault('TPU_SKIP_MDS_QUERY', '1')
   os.environ.setdefault('ALLOW_MULTIPLE_LIBTPU_LOAD', '1')  # two processes may compile at once
+  schedules.ask()
   from jax.experimental import topologies
 
   options: dict[str, Any] = {'num_slices': slices} if slices > 1 else {}
@@ -90,3 +93,11 @@ class Chip:
     self.published = published_of(device.device_kind)
     self.peak = speed.peak_flops_of(device.device_kind)
     self.seconds_per_cycle = 2 * LARGE**3 / self.peak / sum(program.cycles().values())
+
+  def as_estimated(self, kernel: compilation.Kernel) -> int:
+    """The cycles of a kernel in those of the estimates, 0 if they are not known: of its schedule or
+    of what it moves, whichever takes longer."""
+    if not self.published.clock or not self.published.memory or not kernel.cycles:
+      return 0
+    moving = kernel.bytes / self.published.memory
+    return round(max(kernel.cycles / self.published.clock, moving) / self.seconds_per_cycle)

@@ -23,10 +23,18 @@ from bert_jax.command_line import aside
 from bert_jax.copies import cache_folder
 from bert_jax.errors import InputError, first_line, log
 from bert_jax.files import Path, write_whole
+from bert_jax.tools.preflight import hlo, schedules
 
 Devices = Sequence[jax.Device]
 Options = Mapping[str, Any] | None  # of the compiler
 SIZES = ('argument', 'output', 'alias', 'temp', 'generated_code')
+
+
+class Kernel(NamedTuple):
+  """Of Pallas, or an operation with one in it."""
+
+  cycles: int  # of its schedule, 0 if they are not known
+  bytes: int  # of its operands and results in HBM
 
 
 class Compiled(NamedTuple):
@@ -34,6 +42,7 @@ class Compiled(NamedTuple):
   sizes: Mapping[str, int]  # bytes of each of SIZES
   used: int  # bytes of HBM, of a program that does not fit
   limit: int  # bytes of HBM that there are, for such a program
+  kernels: Mapping[str, Sequence[int]]  # {name: the fields of a Kernel}
 
 
 def compiled(lowered: Lowered, devices: Devices, what: str, options: Options = None) -> Compiled:
@@ -49,10 +58,14 @@ def compiled(lowered: Lowered, devices: Devices, what: str, options: Options = N
       (made,) = aside(lambda x: x.compile(), [lowered])
       memory = made.memory_analysis()
       sizes = {name: getattr(memory, f'{name}_size_in_bytes') for name in SIZES}
-      out = Compiled(made.as_text() or '', sizes, used=0, limit=0)
+      text = made.as_text() or ''
+      sizes_of = hlo.Program(text).kernels()
+      cycles = schedules.read(sizes_of)
+      kernels = {name: (cycles.get(name, 0), size) for name, size in sizes_of.items()}
+      out = Compiled(text, sizes, used=0, limit=0, kernels=kernels)
     except Exception as error:
       used, limit = too_large(error)
-      out = Compiled('', {}, used, limit)
+      out = Compiled('', {}, used, limit, kernels={})
   store(path, out)
   return out
 
@@ -65,7 +78,7 @@ def versions() -> str:
 def key(lowered: Lowered, devices: Devices, options: Options = None) -> str:
   """A hash of all that a compilation depends on, also of what is not in the text of a program."""
   places = [(d.id, getattr(d, 'slice_index', 0), *getattr(d, 'coords', ())) for d in devices]
-  flags = os.environ.get('XLA_FLAGS', ''), os.environ.get('LIBTPU_INIT_ARGS', '')
+  flags = os.environ.get('XLA_FLAGS', ''), schedules.flags()
   facts = json.dumps([versions(), devices[0].device_kind, places, flags, options])
   return hashlib.sha256(f'{facts}\n{lowered.as_text()}'.encode()).hexdigest()[:24]
 

@@ -96,7 +96,10 @@ def estimate(config: ConfigDict, devices: Devices, chip: chips.Chip) -> Report:
   }
   if not compiled.text:
     return report
-  parsed = hlo.Program(compiled.text)
+  kernels = {}
+  for name, kernel in compiled.kernels.items():
+    kernels[name] = chip.as_estimated(compilation.Kernel(*kernel))
+  parsed = hlo.Program(compiled.text, kernels)
   cycles = parsed.cycles()
   report |= {
     'estimated_cycles': sum(cycles.values()),

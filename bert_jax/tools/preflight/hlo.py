@@ -8,7 +8,7 @@ import collections
 import itertools
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 UNKNOWN = 2**64 - 1  # the compiler's mark of an instruction that it cannot estimate
@@ -86,10 +86,17 @@ def arrays(text: str) -> list[int]:
   return out
 
 
-class Program:
-  """A module of HLO as text, `jax.stages.Compiled.as_text()`."""
+def in_hbm(text: str) -> int:
+  """The bytes of the arrays of a type, without those on the chip: bf16[8,128]{1,0:S(1)}."""
+  return sum(arrays(re.sub(r'\w+\[[\d,]*\]\{[^}]*S\(\d+\)\}', '', text)))
 
-  def __init__(self, text: str):
+
+class Program:
+  """A module of HLO as text, `jax.stages.Compiled.as_text()`. kernel_cycles: {name: cycles} of
+  those of Pallas, which the text does not tell."""
+
+  def __init__(self, text: str, kernel_cycles: Mapping[str, int] | None = None):
+    self.kernel_cycles = kernel_cycles or {}
     self.computations: dict[str, list[Instruction]] = {}
     self.entry, current = '', None
     for line in text.splitlines():
@@ -138,14 +145,19 @@ class Program:
 
   def _costs(self, name: str) -> bool:
     """Whether a computation has cycles."""
-    return any(instruction.cycles for instruction, _ in self.scheduled(name))
+    return any(self.cost(instruction) for instruction, _ in self.scheduled(name))
+
+  def cost(self, instruction: Instruction) -> int:
+    """The cycles of an instruction or of the kernel in it; 0 if they are not known."""
+    return instruction.cycles or self.kernel_cycles.get(instruction.name, 0)
 
   def cycles(self) -> dict[str, int]:
     """The estimated cycles of each component of the model, {component: cycles}, most first."""
     out = collections.Counter()
     for instruction, times in self.scheduled():
-      if instruction.cycles:
-        out[instruction.component] += times * instruction.cycles
+      cycles = self.cost(instruction)
+      if cycles:
+        out[instruction.component] += times * cycles
     return dict(out.most_common())
 
   def moved(self, name: str, instruction: Instruction) -> tuple[str, int]:
@@ -178,11 +190,23 @@ class Program:
     for instruction, times in self.scheduled():
       if f'"estimated_cycles":"{UNKNOWN}"' in instruction.rest:
         out['operations of unknown cost'] += times
-      elif not instruction.cycles:
-        within = [instruction]
-        if instruction.opcode == 'fusion':
-          within += [inner for _, inner in self.below(instruction)]
-        for one in within:
-          if 'custom_call_target="tpu_custom_call"' in one.rest:
-            out['Pallas kernels'] += times
+      elif not self.cost(instruction) and self.is_kernel(instruction):
+        out['Pallas kernels'] += times
     return dict(out)
+
+  def kernels(self) -> dict[str, int]:
+    """{name: bytes of its operands and results in HBM} of the kernels of Pallas."""
+    out = {}
+    for lines in self.computations.values():
+      types = {i.name: i.type for i in lines}
+      for i in lines:
+        if self.is_kernel(i):
+          out[i.name] = sum(map(in_hbm, [i.type, *(types.get(name, '') for name in i.operands)]))
+    return out
+
+  def is_kernel(self, instruction: Instruction) -> bool:
+    """Whether an instruction is a kernel of Pallas, or has one in it."""
+    within = [instruction]
+    if instruction.opcode == 'fusion':
+      within += [inner for _, inner in self.below(instruction)]
+    return any('custom_call_target="tpu_custom_call"' in one.rest for one in within)

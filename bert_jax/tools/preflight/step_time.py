@@ -1,6 +1,7 @@
 """Estimates the time of a step on many chips from the compiler's cycles.
 
-A cycle takes as long as if a large bfloat16 product ran at the chip's peak. The time is given for
+A cycle takes as long as if a large bfloat16 product ran at the chip's peak. The cycles of kernels
+are those of their schedules (schedules.py) at the clock of the chip. The time is given for
 computing alone and, where the maker publishes the bandwidth of the links, with communication
 (links.py).
 """
@@ -14,6 +15,9 @@ from jax.sharding import Mesh
 from bert_jax.command_line import aligned
 from bert_jax.tools.preflight import hlo, links
 from bert_jax.tools.preflight.chips import Chip
+
+FEW = 4  # chips, which a model with less than LOW of MFU on more is compared with
+LOW = 0.3
 
 
 def step_times(
@@ -57,9 +61,22 @@ def fullest(report: Mapping[str, Any]) -> dict[str, float] | None:
   return estimates.get('with_communication') or estimates.get('compute_only')
 
 
+def advice(report: Mapping[str, Any]) -> list[str]:
+  """A sentence on fewer chips, if these many do little in their time."""
+  whole = fullest(report)
+  if whole is None or whole['mfu'] >= LOW or report['chips'] <= FEW:
+    return []
+  fewer, here = report['estimates']['compute_only']['chip_hours'], whole['chip_hours']
+  return [
+    f'an MFU of {whole["mfu"]:.0%}: it belongs on 1 to {FEW} chips; if it fits, {FEW} take at '
+    f'least {fewer / FEW:,.1f} hours and {fewer:,.1f} chip-hours, and these {report["chips"]} '
+    f'{here / report["chips"]:,.1f} hours and {here:,.1f} chip-hours'
+  ]
+
+
 def text_of(report: Mapping[str, Any]) -> list[str]:
   """Lines about what has no time, and about the communication between devices."""
-  lines = []
+  lines = advice(report)
   for kind, number in report['uncounted'].items():
     lines.append(f'no time and no MFU: the compiler gives no cycles to {number} {kind}')
   speed = 'a bandwidth that is not published'

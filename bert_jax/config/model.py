@@ -76,6 +76,11 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
     'model.mixer=fourier would mix examples; set data.examples_per_row=1.',
   )
   yield (
+    model.mixer != 'fourier' or limit == row,
+    f'model.mixer=fourier mixes padding too, and {limit_field} is {limit}; set it to '
+    f'data.seq_length, {row}.',
+  )
+  yield (
     not model.share_layers or config.optimizer.layer_lr_decay == 1,
     'optimizer.layer_lr_decay is by layer, and model.share_layers has one; set it to 1.',
   )

@@ -78,8 +78,7 @@ def read(folder: Path) -> Weights:
   places = {path: x for path, x in places.items() if part_of(path) not in other_head.parts}
   copies = parameter_names.copies(family, places)
   ignored, stand_ins = _not_parameters(source_names, tensors, copies, places)
-  for buffer in family.buffers(model).keys() & source_names:
-    ignored[source_names[buffer]] = 'a buffer that follows from config.json'
+  ignored |= _buffers(family.buffers(model), source_names, tensors)
   names, incomplete = {}, {}  # incomplete: {part of a model: the source names that it lacks}
   for path, place in places.items():
     if place.name in source_names:
@@ -141,6 +140,22 @@ def _not_parameters(source_names, tensors, copies, paths):
     if why:
       ignored[name] = why
   return ignored, list(stand_ins.values())
+
+
+def _buffers(expected, source_names, tensors):
+  """{source name: why it is no parameter} of a family's buffers in a file. InputError for other
+  numbers than are expected, but for the rounding of half precision."""
+  out = {}
+  for buffer in expected.keys() & source_names:
+    name = source_names[buffer]
+    x = np.asarray(tensors[name], np.float32)
+    if x.shape != expected[buffer].shape or not np.allclose(x, expected[buffer], atol=0.01):
+      raise InputError(
+        f'{name} does not hold the numbers that follow from config.json, which are computed here, '
+        'so it would not be the same model.'
+      )
+    out[name] = 'a buffer that follows from config.json'
+  return out
 
 
 def _objective(description: Description, parts: Collection[str]) -> str:

@@ -80,6 +80,8 @@ def write(
   write_safetensors(out / SAFETENSORS, tensors, {'format': 'pt', 'bert_jax': __version__})
   # A text is cut where it was in training, so that the answers are the same.
   longest = min(task.limit(config) or model.max_position_embeddings, model.max_position_embeddings)
+  if model.mixer == 'fourier':  # which mixes the padding of a row, too
+    longest = config.data.seq_length
   exported_tokenizers.write(out, tokenizer, family, longest, task.as_released(config).cut_side)
   if head.class_suffix == 'Model':
     vector = trained.vector._replace(pooling=trained.vector.pooling or 'mean')

@@ -38,14 +38,14 @@ class Encoder(nn.Module):
     memory: Memory | None = None,
   ) -> Array:
     config = self.config
+    if config.mixer == 'fourier':  # it reads padding too, whose positions count on
+      at_T = jnp.arange(input_ids_BT.shape[1])
+      position_ids_BT = jnp.where(segment_ids_BT > 0, position_ids_BT, at_T)
     embed = embeddings.Embeddings(config, name='embeddings')
     x_BTD = embed(input_ids_BT, token_type_ids_BT, position_ids_BT, deterministic)
     x_BTD = nn.with_logical_constraint(x_BTD, ('batch', 'length', 'hidden'))
-    tokens = dataclasses.replace(
-      tokens_of(self, segment_ids_BT, position_ids_BT),
-      causal=config.causal or causal,
-      memory=memory,
-    )
+    tokens = tokens_of(self, segment_ids_BT, position_ids_BT)
+    tokens = dataclasses.replace(tokens, causal=config.causal or causal, memory=memory)
     return run_blocks(config, config.num_hidden_layers, deterministic, x_BTD, tokens)
 
 

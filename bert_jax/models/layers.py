@@ -123,8 +123,8 @@ class Table(nn.Embed):
   """A table of vectors [V, E] in float32, looked up by ids."""
 
   def __call__(self, ids: Array | None) -> Array:
-    if ids is None or ids.dtype.kind not in 'iu':
-      return super().__call__(ids)
+    if ids is None or ids.dtype.kind not in 'iu' or self.num_embeddings == 1:
+      return super().__call__(ids)  # which gives the vector of a single row for any id
     return look_up(self.embedding, ids, self.dtype)
 
 

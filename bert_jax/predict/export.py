@@ -64,7 +64,8 @@ def write(model: Model, task: str, folder: str | Path) -> None:
     tokenizer, pad_id = model.tokenizer, model.tokenizer.pad_id
     rust = exported_tokenizers.fast(tokenizer)
     rust.enable_truncation(model.limit)
-    rust.enable_padding(pad_id=pad_id, pad_token=tokenizer.pieces[pad_id])
+    alone = model.row_length or None
+    rust.enable_padding(pad_id=pad_id, pad_token=tokenizer.pieces[pad_id], length=alone)
     write_whole(out / 'tokenizer.json', rust.to_str())
     write_whole(out / 'model.stablehlo', bytes(exported.serialize()))
     write_whole(out / 'weights.safetensors', safetensors.numpy.save(weights))

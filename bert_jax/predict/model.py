@@ -268,8 +268,12 @@ class Model:
 
   def outputs(self, function: Callable[..., Any], examples: Any) -> dict[str, Any]:
     """Runs a function made by `compiled` over R rows of Examples: {name: [R, ...]}."""
-    alone = self.limit if self.config.model.mixer == 'fourier' else 0
-    return packed_rows.outputs(function, self.weights, examples, alone)
+    return packed_rows.outputs(function, self.weights, examples, self.row_length)
+
+  @property
+  def row_length(self) -> int:
+    """The tokens of a row if each text has one to itself; 0: several share rows of any length."""
+    return self.limit if self.config.model.mixer == 'fourier' else 0
 
   def note(self, counts: dict[str, int], read: Iterable[Any]) -> None:
     """Adds to the counts what happened to texts, and the unknown pieces among the ids read."""

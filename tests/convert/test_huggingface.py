@@ -65,6 +65,7 @@ def test_the_casing_of_a_folder_is_the_same_wherever_it_is_read(tmp_path, caplog
   'more, sentence',
   [
     ({'model_type': 'xlnet'}, "model_type 'xlnet'"),
+    ({'model_type': 'mobilebert', 'classifier_activation': True}, "model_type 'mobilebert'"),
     ({'hidden_act': 'tanh'}, "hidden_act is 'tanh'; use one of"),
     ({'num_hidden_layers': 3}, '16 missing'),
     ({'intermediate_size': None}, 'does not say intermediate_size'),

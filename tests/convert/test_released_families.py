@@ -7,6 +7,7 @@ import json
 import re
 
 import jax
+import ml_dtypes
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -27,6 +28,7 @@ from released import (
   tensors_of,
 )
 
+import bert_jax
 from bert_jax import config as c
 from bert_jax import models
 from bert_jax.convert import from_huggingface, parameter_names
@@ -326,11 +328,12 @@ def test_a_nomic_may_be_written_as_by_its_makers(tmp_path, recorded, caplog):
   same(found.params, expected.params, found.config)
 
 
-def test_a_class_that_they_have_not_is_not_written(tmp_path, recorded):
-  found = trained.load(folder_of(tmp_path / 'theirs', recorded, 'nomic_bert classifier'))
+@pytest.mark.parametrize('family, name', [('nomic_bert', 'NomicBert'), ('fnet', 'FNet')])
+def test_a_class_that_they_have_not_is_not_written(tmp_path, recorded, family, name):
+  found = trained.load(folder_of(tmp_path / 'theirs', recorded, f'{family} classifier'))
   config = c.defaults('choice')
   config.model.update(found.config.model)
-  with refused('has no NomicBertForMultipleChoice that computes the same'):
+  with refused(f'has no {name}ForMultipleChoice that computes the same'):
     convert.export_run(tmp_path / 'hf', found._replace(config=config), {})
 
 
@@ -380,6 +383,33 @@ def test_the_pattern_of_layers_is_read_and_written(tmp_path, recorded, kinds, ev
   convert.export_run(tmp_path / 'hf', found, {})
   assert config_of(tmp_path / 'hf')['layer_types'] == said['layer_types']
   assert trained.load(tmp_path / 'hf').config.model == model
+
+
+TEXTS = ['the old stone', 'a', 'river near the market , deja - vu ' * 9, 'the river']
+
+
+@pytest.mark.slow
+def test_texts_of_an_fnet_are_padded_as_by_their_pipeline(tmp_path, transformers, recorded):
+  """It mixes the padding, too; what is exported says so."""
+  theirs = folder_of(tmp_path / 'theirs', recorded, 'fnet classifier')
+  found = bert_jax.load(theirs).predict(TEXTS)
+  convert.convert(str(theirs), f'hf:{tmp_path}/hf')
+  assert "padding='max_length'" in (tmp_path / 'hf' / 'README.md').read_text()
+  pipeline = transformers.pipeline('text-classification', str(tmp_path / 'hf'), top_k=None)
+  for answer, expected in zip(found, pipeline(TEXTS, padding='max_length', truncation=True)):
+    for label in expected:
+      assert abs(answer['probabilities'][label['label']] - label['score']) < 1e-5
+
+
+@pytest.mark.parametrize('kind', [np.float16, ml_dtypes.bfloat16, np.float32])
+def test_a_table_of_sines_may_be_rounded_and_is_no_other(tmp_path, recorded, kind):
+  folder = folder_of(tmp_path, recorded, 'roformer')
+  rewrite(folder, lambda tensors: {name: x.astype(kind) for name, x in tensors.items()})
+  assert trained.load(folder).config.model.position_embeddings == 'rotary'
+  name = 'roformer.encoder.embed_positions.weight'
+  rewrite(folder, lambda tensors: tensors | {name: tensors[name][:, ::-1]})
+  with refused(f'{name} does not hold the numbers that follow from config.json'):
+    trained.load(folder)
 
 
 def test_the_pairs_of_an_albert_are_of_sentence_order(tmp_path, recorded):

@@ -227,4 +227,9 @@ def test_a_fourier_model_reads_each_text_alone_in_a_row_as_in_training(vocab, to
   examples = fourier.ask('embed').examples(texts, RecordProblems())
   rows = [row for rows in packed_rows.batches(examples, 32) for row in rows]
   assert {len(row['input_ids']) for row in rows} == {32}
+  batch = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+  counted = np.broadcast_to(np.arange(32, dtype=np.int32), batch['input_ids'].shape)
+  hidden = fourier.hidden(fourier.params, batch | {'position_ids': counted})
+  np.testing.assert_array_equal(fourier.hidden(fourier.params, batch), hidden)
+  assert (batch['position_ids'] != counted).any()  # of padding, which is mixed as well
   assert max(row['segment_ids'].max() for row in rows) == 1

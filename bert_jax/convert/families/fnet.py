@@ -1,9 +1,11 @@
 """FNet: a Fourier transform mixes the tokens, and embeddings go through a dense layer."""
 
 from bert_jax.convert.families.bert import BERT
-from bert_jax.convert.families.record import ENDS, ReleasedFamily, renamed
+from bert_jax.convert.families.record import ENDS, OtherHead, ReleasedFamily, renamed
 
 _NAMES = {ours: name for ours, name in BERT.modules.items() if 'attention' not in ours}
+_WHY = 'an FNet mixes all tokens of a row, and here the choices of a question share one'
+_CHOICE = OtherHead(('classifier.',), ('classifier',), _WHY)
 FNET = ReleasedFamily(
   name='fnet',
   classes='FNet',
@@ -19,6 +21,8 @@ FNET = ReleasedFamily(
   fixed={'use_tpu_fourier_optimizations': (False,)},
   ids=ENDS,
   projects='full width',
+  lacks=('ForMultipleChoice',),
   pooler=('',),  # all
+  other_head=lambda said, _: _CHOICE if 'MultipleChoice' in said.architecture else OtherHead(),
   not_given='attention_mask',
 )

@@ -56,9 +56,7 @@ def hidden(model: Model, sentences: Sequence[Sentence]) -> Iterator[np.ndarray]:
   function = model.compiled(layers)
   for sentence in progress(sentences, 'layers', 'sentences'):
     n = len(sentence.ids)
-    length = power_of_two(n + 2)
-    if model.config.model.mixer == 'fourier':  # it mixes padding too
-      length = model.limit
+    length = model.row_length or power_of_two(n + 2)
     row = _arrays(model, sentence, length)
     states = jax.device_get(function(model.weights['encoder'], row))
     yield states[:, 1 : n + 1]

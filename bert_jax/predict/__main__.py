@@ -217,7 +217,7 @@ def parsed(ask: Ask, value: Any, columns: Sequence[str], faults: Counter) -> tup
       return ask.parsed(line.split('\t') if ask.tabs else (line,)), identity
     fields = files.parse_json(line, 'what begins with {', faults)
     identity = ask.identity(fields)
-    return ask.parsed(fields), identity
+    return ask.element(fields), identity
   except InputError as error:
     return error, identity
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from bert_jax.errors import InputError, listed, quoted
+from bert_jax.errors import InputError, listed, log, quoted
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.record import Option
 from bert_jax.text import tables
@@ -52,6 +52,7 @@ class Ask(abc.ABC):
   reads_empty: bool = False
   shows: tuple[str, ...] = ()
   exports: Mapping[str, str] = {}
+  _taken: Mapping[str, str] = {}  # {field: column} of the table that was asked last
 
   def __init__(self, model: 'Model'):
     self.model = model
@@ -67,6 +68,9 @@ class Ask(abc.ABC):
     if not rows:
       return []
     columns = self._columns(rows[0])
+    if columns != self._taken:
+      self._taken = columns
+      log.info('%s reads the columns %s', task, listed(filter(None, columns.values())))
     is_whole = any(name in rows[0] for name in self.others)  # a record of another form
     for name in self.fields:
       if not columns[name] and not is_whole:
@@ -83,6 +87,8 @@ class Ask(abc.ABC):
     for name, column in columns.items():
       if not column or row[column] is None:
         continue
+      if isinstance(row[column], InputError):
+        return row[column]
       fields[name] = row[column]
       if name in self.fields and not isinstance(row[column], (list, dict)):
         fields[name] = tables.text_of(row[column])

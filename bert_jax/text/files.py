@@ -37,17 +37,11 @@ def parts(spec: str, languages: Iterable[str] = ()) -> list[tuple[str, str]]:
     if not languages:
       raise InputError(f'{spec} wants languages; name them in corpus.languages (--languages)')
     return [(name, spec.replace('{language}', name)) for name in languages]
-  if not re.match(r'[\w-]+=.', spec) or exists(spec.split('/')[0]) or _matches(spec):
+  folder = spec.split('/')[0]  # or file, such as year=2020, or a pattern of some
+  if not re.match(r'[\w-]+=.', spec) or exists(folder) or glob.glob(folder):
     return [('', spec)]
   named = [part.partition('=') for part in re.split(r',(?=[\w-]+=)', spec)]
   return [(name, part) for name, _, part in named]
-
-
-def _matches(spec: str) -> bool:
-  """Whether a spec is a pattern of files as it stands, such as year=2020/*.txt."""
-  if not glob.has_magic(spec) or '\0' in spec:
-    return False
-  return any(True for _ in glob.iglob(_pattern(Path(spec).expanduser()), recursive=True))
 
 
 def _pattern(path: Path) -> str:

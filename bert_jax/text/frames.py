@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bert_jax.errors import InputError, first_line, listed
+from bert_jax.errors import InputError, first_line, listed, quoted
 from bert_jax.text import arrow, record_sources
 
 KEPT = b'huggingface'  # of a schema: it names classes. pandas' entry tells its version
@@ -21,9 +21,11 @@ def is_frame(rows: Any) -> bool:
   return hasattr(rows, 'columns')
 
 
-def table_of(rows: Any, name: str) -> Any:
+def table_of(rows: Any, name: str, misfits: dict[tuple[int, str], InputError] | None = None) -> Any:
   """The pyarrow.Table of a DataFrame, a data set of `datasets`, or rows: texts, or dicts {column:
-  value}; what a dict lacks is null. name: of the rows, for the InputError if they are no table."""
+  value}; what a dict lacks is null. name: of the rows, for the InputError if they are no table.
+  misfits: gets {(row, column): why} of values of another type than most of their column, such as a
+  number among texts, in whose place is null; None: such a value is an InputError, too."""
   import pyarrow as pa
 
   if isinstance(rows, Mapping) and rows and all(hasattr(x, 'with_format') for x in rows.values()):
@@ -31,7 +33,7 @@ def table_of(rows: Any, name: str) -> Any:
   if hasattr(rows, 'with_format') and hasattr(rows, '__len__'):
     rows = rows.with_format('arrow')[:]
   try:
-    table = arrow.without_dictionaries(pa.table(rows)) if is_frame(rows) else _of_rows(rows)
+    table = _of_frame(rows, misfits) if is_frame(rows) else _of_rows(rows, misfits)
   except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
     raise InputError(
       f'{name} cannot be a table ({first_line(error)}); give a DataFrame, or a list of texts or of '
@@ -41,33 +43,65 @@ def table_of(rows: Any, name: str) -> Any:
   return table.replace_schema_metadata({KEPT: about} if about else None)
 
 
-def _of_rows(rows):
+def _of_frame(frame, misfits):
   import pyarrow as pa
 
+  try:
+    return arrow.without_dictionaries(pa.table(frame))
+  except pa.ArrowException:
+    return _of_columns({str(column): list(frame[column]) for column in frame.columns}, misfits)
+
+
+def _of_rows(rows, misfits):
   if isinstance(rows, Mapping):
     raise TypeError('it is one dict')
   dicts = [{'text': row} if isinstance(row, str) else dict(row) for row in rows]
-  columns = dict.fromkeys(column for row in dicts for column in row)
-  arrays = [pa.array([row.get(column) for row in dicts], from_pandas=True) for column in columns]
-  return pa.table(arrays, list(columns))
+  return _of_columns(_columns(dicts), misfits)
+
+
+def _columns(rows):
+  """{column: its values} of dicts; what one lacks is None."""
+  names = dict.fromkeys(column for row in rows for column in row)
+  return {name: [row.get(name) for row in rows] for name in names}
+
+
+def _of_columns(columns, misfits):
+  """The pyarrow.Table of {column: values}. misfits: as of table_of."""
+  import pyarrow as pa
+
+  for column, values in columns.items():
+    try:
+      columns[column] = pa.array(values, from_pandas=True)
+      continue
+    except pa.ArrowException:
+      kinds = [pa.infer_type([value], from_pandas=True) for value in values]
+    ((usual, _),) = Counter(kind for kind in kinds if kind != pa.null()).most_common(1)
+    for i, kind in enumerate(kinds):
+      if kind not in (usual, pa.null()):
+        why = f'{column!r} of row {i} is {quoted(values[i])}, and of most rows of type {usual}'
+        if misfits is None:
+          raise TypeError(why)
+        misfits[i, column], values[i] = InputError(why), None
+    columns[column] = pa.array(values, from_pandas=True)
+  return pa.table(columns)
 
 
 def records(frame: Any, name: str) -> list[dict[str, Any]]:
-  """The rows of a DataFrame as {column: value}, the values as JSON would hold them."""
-  rows, kinds = arrow.records_of(table_of(frame, name), name)
+  """The rows of a DataFrame as {column: value}, the values as JSON would hold them; in place of one
+  of another type than most of its column an InputError."""
+  misfits = {}
+  rows, kinds = arrow.records_of(table_of(frame, name, misfits), name)
   counts = Counter()
-  return [{x: record_sources.plain(row[x], kinds[x], counts) for x in kinds} for row in rows]
+  out = [{x: record_sources.plain(row[x], kinds[x], counts) for x in kinds} for row in rows]
+  for (i, column), error in misfits.items():
+    out[i][column] = error
+  return out
 
 
 def like(frame: Any, rows: Sequence[Mapping[str, Any]]) -> Any:
   """A DataFrame of the class of `frame`, with its index if it has one, of these rows. A dict in a
   row becomes columns NAME.KEY."""
-  rows = [_flat(row) for row in rows]
-  columns = {}
-  for row in rows:
-    columns |= dict.fromkeys(row)
-  for column in columns:
-    columns[column] = [row.get(column) for row in rows]
+  columns = _columns([_flat(row) for row in rows])
   if hasattr(frame, 'index'):
     return type(frame)(columns, index=frame.index)
   make = getattr(type(frame), 'from_pydict', type(frame))  # as pyarrow has it

@@ -108,10 +108,9 @@ class _Reader(NamedTuple):
     elif kind in SUFFIXES:
       rows = self.of_json(path, numbered)
     else:
-      next(numbered)  # InputError if the file cannot be read, as one that is packed
       raise InputError(
-        f'{path} is no table by its name; '
-        'save a sheet as CSV, or call a table .csv, .tsv, .jsonl or .parquet'
+        f'{path} is no table by its name; save a sheet as CSV, unpack what is packed (but .gz and '
+        '.zst), or call a table .csv, .tsv, .jsonl or .parquet'
       )
     for number, row in rows:
       yield f'{path.name}:{number}', row

@@ -104,6 +104,16 @@ def test_a_row_without_an_answer_says_why_in_its_place(ask, caplog):
   assert numbers['text'].tolist() == ['3', '4']
 
 
+def test_a_number_among_texts_is_the_error_of_its_row(ask, caplog):
+  texts = ['old river', 7, None, 'new']
+  with caplog.at_level(logging.INFO, 'bert_jax'):
+    found = ask('sst2').classify(pd.DataFrame({'text': texts, 'kind': [1, 'b', 2, 'c']}))
+    ask('sst2').classify(pd.DataFrame({'text': texts}))
+  assert found['error'][1] == "'text' of row 1 is 7, and of most rows of type string"
+  assert found['label'].isna().tolist() == [False, True, True, False]
+  assert caplog.text.count("classify reads the columns 'text'") == 1
+
+
 def test_an_element_without_an_answer_keeps_its_place(ask, caplog):
   with caplog.at_level(logging.WARNING, 'bert_jax'):
     first, none, last = ask('sst2').classify(['old river', '', 'new'])

@@ -131,6 +131,13 @@ def test_a_row_goes_by_the_column_that_named_it_in_training(make_model):
   assert ask.identity(row) == {'id': 'T-1'} and ask.identity({'id': 3}) == {'id': 3}
 
 
+def test_a_line_of_json_has_the_columns_of_the_training_data(make_model):
+  ask = make_model('sst2').ask('classify')
+  both = [json.dumps({name: 'old river', 'id': 3}) for name in ('sentence', 'text')]
+  one, other = as_lines(ask, both)
+  assert one == other and one['id'] == 3 and 'label' in one
+
+
 def test_a_text_without_a_piece_has_no_perplexity(pretrained_model):
   for texts in (['\u200b'], ['\u200b', 'old river']):
     found = pretrained_model.perplexity(texts)

@@ -5,6 +5,7 @@ import numpy as np
 import pandas as pd
 import published as p
 import pytest
+from refusal import refused
 
 from bert_jax.tasks.choice import reading, task
 from bert_jax.tasks.faulty_records import Problems
@@ -42,6 +43,14 @@ def test_race_as_published(tmp_path):
     pd.DataFrame(rows).to_parquet(tmp_path / 'rows.parquet')
     found, _ = read(tmp_path / 'rows.parquet', 'race')
     assert [q[2:] for q in found] == [q[2:] for q in questions[:2]]
+
+
+def test_what_is_no_letter_is_no_answer_of_race(tmp_path):
+  p.race(tmp_path, p.PASSAGE | {'answers': ['', 'D']}, split='dev')
+  assert [q.gold for q in read(tmp_path, 'race', 'eval')[0]] == [None, 3]
+  p.race(tmp_path, p.PASSAGE | {'answers': ['BC', 'E']})
+  with refused("its answer 'BC' is none of the 4 choices"):
+    read(tmp_path, 'race')
 
 
 @pytest.mark.parametrize(
@@ -110,8 +119,6 @@ def test_labels_count_from_1_if_0_never_comes_in_training(tmp_path, caplog, labe
   assert ('no label of data.train is 0, so 1 is the first choice' in caplog.text) == first
   found = {x: [q.gold for q in reading.read(config, x, Problems(x))] for x in ('train', 'eval')}
   assert found == {'train': golds, 'eval': [2 - first, None]}
-  config.choice.first_label = 0  # said by the user
-  assert task.resolve(config) is config
 
 
 # -- rows -----------------------------------------------------------------------------------------

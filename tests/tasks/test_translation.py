@@ -91,16 +91,12 @@ def test_an_empty_side_is_refused_at_its_line_or_left_out(empty, tmp_path):
   assert problems.counts['pairs without a text (skipped)'] == 1
 
 
-@pytest.mark.parametrize('line, said', [
-  ('', 'train.en:2: its source or its target is empty'),
-  ('{"id": 3}', "train.de.jsonl:2 has no column 'de|text', only 'id'"),
-  ('{"de": ', 'train.de.jsonl:2 is not JSON'),
-])  # fmt: skip
-def test_a_line_of_json_without_its_text_moves_no_other(tmp_path, line, said):
+@pytest.mark.parametrize('line', ['', '{"id": 3}', '{"de": '])
+def test_a_line_of_json_without_its_text_moves_no_other(tmp_path, line):
   parallel(tmp_path)
   (tmp_path / 'train.de.jsonl').write_text(f'{{"de": "Ein"}}\n{line}\n{{"de": "Gut"}}\n')
-  with one_sentence(said):
-    read(f'en={tmp_path}/train.en,de={tmp_path}/train.de.jsonl')
+  with one_sentence('train.de.jsonl:2'):
+    read(f'en={tmp_path}/train.en,de={tmp_path}/train.de.jsonl', skip=True)
 
 
 def test_what_has_no_target_is_translated_and_not_scored_but_no_training_data(tmp_path):

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from refusal import refused
 
+from bert_jax.errors import InputError
 from bert_jax.text import frames
 
 ROWS = [{'text': 'a b', 'n': 3}, {'text': None, 'n': 4, 'tags': ['x', 'y']}, {'text': 'c'}]
@@ -79,6 +80,21 @@ def test_classes_of_a_data_set_keep_their_names():
 def test_what_is_missing_in_a_list_is_null():
   rows = [{'text': 'a', 'n': float('nan')}, {'text': 'b', 'n': 'w'}, {'text': None, 'n': pd.NA}]
   assert [x['n'] for x in frames.records(frames.table_of(rows, 'x'), 'x')] == [None, 'w', None]
+
+
+@pytest.mark.parametrize('values, odd', [
+  (['a', 3, None, 'b'], {1}),
+  ([5, ['x'], 'a', float('nan'), 'b', 'c'], {0, 1}),
+  ([1, 2, 'x', pd.NA, 4], {2}),
+])  # fmt: skip
+def test_a_value_of_another_type_is_named_and_an_error_in_its_place(values, odd):
+  frame = pd.DataFrame({'n': range(len(values)), 7: values})
+  rows = frames.records(frame, 'x')
+  assert {row['n'] for row in rows if isinstance(row['7'], InputError)} == odd
+  assert rows[3]['7'] in (None, 'b')
+  for held in (frame, [{'7': x} for x in values]):
+    with refused(rf"train cannot be a table \('7' of row {min(odd)} is .* of most rows of type"):
+      frames.table_of(held, 'train')
 
 
 def test_a_checksum_is_that_of_the_rows():

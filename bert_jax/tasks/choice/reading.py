@@ -32,7 +32,6 @@ from bert_jax.text import files, tables
 from bert_jax.text.values import json_value
 
 LETTERS = 'ABCDEFGHIJ'
-NUMBERED = 'swag', 'copa'  # formats whose answers are numbers
 PASSAGE = 'no article, questions, options, answers and id of equal number'
 DIALOGUE = 'not [turns, [{question, choice, answer}, ..], id]'
 PREMISE = 'no premise, question (cause or effect), choice1 and choice2'
@@ -50,8 +49,7 @@ class Question(NamedTuple):
   context: str
   text: str
   choices: tuple[str, ...]
-  # Number of the right choice; None: not known. While read also a text: a label, or no choice.
-  gold: Any
+  gold: Any  # number of the right choice; None: not known. While read: the answer, '' without one
   fills: bool = False  # does a choice fill the blanks of the text, if it has any?
 
   @property
@@ -67,36 +65,33 @@ def read(config: ConfigDict, split: str, problems: Problems) -> Iterator[Questio
   """Yields the Questions of a split; unusable ones go to `problems`."""
   reader = {'race': _race, 'swag': _swag, 'dream': _dream, 'copa': _copa}[config.task.format]
   first = max(0, config.choice.first_label)
+  numbers = [str(first + i) for i in range(len(LETTERS))]
   for _, spec in files.parts(config.data[split]):
     for question in reader(spec, split, problems):
       with problems.of_record(question.where):
-        if config.task.format in NUMBERED:
-          last = first + len(question.choices)
-          known = LETTERS if question.gold.isalpha() else [str(i) for i in range(first, last)]
-          question = question._replace(gold=_gold(question.gold, known))
-        _check(question)
-        if question.gold is not None or not problems.lacks('an answer', question.where, split):
-          yield question
+        known = LETTERS if question.gold.isalpha() else numbers
+        if config.task.format == 'dream':
+          known = question.choices
+        gold = _gold(question, [*known[: len(question.choices)]])
+        if gold is not None or not problems.lacks('an answer', question.where, split):
+          yield question._replace(gold=gold)
 
 
-def _check(question):
-  """Unusable if there is nothing to choose from, or the answer (then a text) is no choice."""
-  choices, number = question.choices, len(question.choices)
+def _gold(question, known):
+  """The number of a question's answer among the known ones; None: there is no answer. Unusable if
+  there is nothing to choose from, or the answer is no choice."""
+  answer, choices, number = question.gold, question.choices, len(question.choices)
   if number < 2:
     few = f'there are {number} choices; a question needs two'
     raise Unusable(few, 'questions without a choice')
-  if isinstance(question.gold, str):
-    raise Unusable(
-      f'its answer {quoted(question.gold)} is none of the {number} choices {listed(choices)}',
-      'answers that are no choice',
-    )
-
-
-def _gold(answer, known):
-  """The number of an answer among the known ones; None: there is no answer; a text: it is none."""
   if answer in known:
     return known.index(answer)
-  return None if answer is None or says_no_label(answer) else answer
+  if says_no_label(answer):
+    return None
+  raise Unusable(
+    f'its answer {quoted(answer)} is none of the {number} choices {listed(choices)}',
+    'answers that are no choice',
+  )
 
 
 def _label(row):
@@ -104,7 +99,7 @@ def _label(row):
   return row.get('label', '').strip().removesuffix('.0')
 
 
-# -- a reader of each format; a Question's gold may be a text, see _gold ---------------------------
+# -- a reader of each format; the gold of its Questions is their answer as a text ------------------
 
 
 def _race(spec, split, problems):
@@ -127,7 +122,7 @@ def _of_passage(where, passage, split):
   of_passage = zip(_texts(questions), options, _texts(_list(answers)), strict=True)
   for k, (text, choices, answer) in enumerate(of_passage):
     choices = tuple(_texts(_list(choices)))
-    gold = _gold(answer.strip().upper(), LETTERS[: len(choices)])
+    gold = answer.strip().upper()
     yield Question(f'{where}:{k}', f'{name}-{k}', context, text, choices, gold, fills=True)
 
 
@@ -189,7 +184,7 @@ def _of_dialogue(where, dialogue):
   context = '\n'.join(_texts(_list(turns)))
   for k, question in enumerate(asked):
     choices = tuple(_texts(_list(question['choice'])))
-    gold = _gold(_text(question.get('answer')), choices)
+    gold = _text(question.get('answer'))
     yield Question(
       f'{where}:{k}', f'{name}-{k}', context, _text(question['question']), choices, gold
     )

@@ -17,7 +17,7 @@ from bert_jax.metrics import LossLevel
 from bert_jax.objectives.choice import Choice
 from bert_jax.rows.examples import by_example
 from bert_jax.tasks import labelled
-from bert_jax.tasks.choice.reading import NUMBERED, Question, read
+from bert_jax.tasks.choice.reading import Question, read
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.labelled import Scored, choice_of_label
 from bert_jax.tokenizers import Tokenizer
@@ -31,7 +31,7 @@ def objective(config: ConfigDict, tokenizer: Tokenizer) -> Choice:
 
 def resolve(config: ConfigDict) -> ConfigDict:
   """Fills in choice.first_label by the training data: 1 if no label there is 0."""
-  if config.choice.first_label >= 0 or config.task.format not in NUMBERED:
+  if config.choice.first_label >= 0 or config.task.format == 'dream':
     return config
   problems = Problems('train', skip=True, encoding=config.data.text_encoding)
   is_0 = any(question.gold == 0 for question in read(config, 'train', problems))

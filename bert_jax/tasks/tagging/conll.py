@@ -6,7 +6,7 @@
             number of columns is a comment (GermEval 2014, whose tokens are in column 1 and whose
             tags are in columns 2 and 3)
   task.format=weibo     the same, of golden-horse's Weibo files: the place of each character in its
-            word, from 0, stands behind it, and is removed if it does so throughout the file
+            word stands behind it, and is removed if it does so throughout the file
   task.format=conllu    ten columns (https://universaldependencies.org/format.html). Comments,
             ranges of multiword tokens (1-2) and empty nodes (1.1) are not tokens; '_' is not a tag
   .jsonl, .json, .parquet, .arrow, hf:, tfds:    records of "tokens" (or "words") and "tags" (or
@@ -43,8 +43,8 @@ NAMES = 'write a text (numbers have names where the schema of Parquet, hf: or tf
 NO_TOKENS = 'multiword ranges and empty nodes'
 FAULTY = 'sentences with a faulty line'  # a kind of fault
 
-# Characters and their places, in a sentence which begins with a word. Some are bytes of one.
-_PLACES = re.compile(r'((.|\ufffd+)0( (.|\ufffd+)[0-9]+)*)?')
+# A character, or bytes of one, and its place.
+_PLACED = re.compile(r'(?:^| )(.|\ufffd+)[0-9]+(?= |$)')
 _NAME = re.compile(r'#\s*sent_id\b\s*=?\s*(.*)')
 
 
@@ -93,9 +93,8 @@ def _sentences(config, split, problems):
       elif suffix in tables.SUFFIXES and suffix != '.tsv':
         yield from _of_lists(str(path), split, problems, is_conllu)
       else:
-        found = list(_of_lines(path, config, split, problems))
-        have_places = config.task.format == 'weibo' and all(map(_has_places, found))
-        yield from map(_without_places, found) if have_places else found
+        found = _of_lines(path, config, split, problems)
+        yield from _without_places(list(found)) if config.task.format == 'weibo' else found
 
 
 # -- lines -----------------------------------------------------------------------------------------
@@ -135,14 +134,15 @@ def _of_lines(path, config, split, problems):
       yield _sentence(f'{name}:{block[0][0]}', named, pairs, document)
 
 
-def _has_places(sentence):
-  return _PLACES.fullmatch(' '.join(sentence.tokens))
-
-
-def _without_places(sentence):
-  """A sentence of characters without their places in words: 1 of '10', 科 of '科0'."""
-  tokens = (token[: max(1, len(token.rstrip('0123456789')))] for token in sentence.tokens)
-  return sentence._replace(tokens=tuple(tokens))
+def _without_places(sentences):
+  """Sentences of characters without their places, if all have one: 1 of '10', 科 of '科0'."""
+  out = []
+  for sentence in sentences:
+    characters = _PLACED.findall(' '.join(sentence.tokens))
+    if len(characters) != len(sentence.tokens):
+      return sentences
+    out.append(sentence._replace(tokens=tuple(characters)))
+  return out
 
 
 def _kind(numbered):

@@ -78,11 +78,9 @@ def _texts(path, name, problems):
     yield from problems.lines(path)
     return
   for number, line in files.lines(path, problems.counts, problems.encoding):
-    where, text = f'{path}:{number}', ''
-    if line.strip():
-      row = tables.row_of(files.parse_json(line, where, problems.counts))
-      text = tables.column(row, f'{name}|text', where, 'call it so')
-    yield number, text
+    where = f'{path}:{number}'
+    row = tables.row_of(files.parse_json(line, where, problems.counts))
+    yield number, tables.column(row, f'{name}|text', where, 'call it so')
 
 
 @reads('pairs', name='two parallel files (en=FILE,de=FILE) or a table of pairs')

@@ -116,6 +116,7 @@ def _described(folder, path, family, content):
     ours=ours,
     pooling=pooling,
     begin=_begin(path, content) if family.has_decoder else '',
+    activation=_activation(folder, content),
     writing=_writing(folder),
   )
 
@@ -155,6 +156,13 @@ def _check_head_size(path, family, content):
     content[HEAD_SIZE] = 0
   elif HEAD_SIZE not in family.free:
     raise record.other_model(path, key, size, 'here it is hidden_size / num_attention_heads')
+
+
+def _activation(folder, content):
+  """The activation of a CrossEncoder of sentence-transformers, by its newest key, or ''."""
+  newest = files.json_of(folder / sentence_transformers.PROMPTS).get('activation_fn')
+  newer = (content.get('sentence_transformers') or {}).get('activation_fn')
+  return newest or newer or content.get('sbert_ce_default_activation_function') or ''
 
 
 def _begin(path, content):

@@ -33,6 +33,7 @@ def config_of(weights: Weights, tokenizer: Tokenizer | None = None, longest: int
     pairs=description.family.pairs,
     begin=description.begin,
     pooling=description.pooling,
+    activation=description.activation,
     writing=description.writing,
   )
   task = TASKS[weights.objective]

@@ -247,6 +247,8 @@ def settings_of(
         'cannot be written; use it with bert_jax.predict.'
       )
     out['classifier_pooling'] = pooling
+  if released.activation:
+    out['sentence_transformers'] = {'activation_fn': released.activation}
   if released.problem:
     out['problem_type'] = released.problem
     labels = labels or (task.card(config).number,)

@@ -28,13 +28,15 @@ class Classification(LabelledExamples):
   pooling: 'cls', 'mean': the mean of the hidden states of a text, without a pooler, 'pooled_mean':
   their mean through the pooler (ModernBERT), or 'late_mean': the mean of each through it
   (EuroBERT).
+  sigmoid: numbers are the sigmoid of what the head gives.
   prior: of numbers their mean and scale: the head predicts standardized numbers, and so they are in
-  the loss; in answers and in the metric they have their units."""
+  the loss; in answers and in the metric they have their units. With sigmoid there are no units."""
 
   labels: tuple[str, ...]  # pyrefly: ignore[bad-override] (it is never set)
   multi_label: bool = False
   class_weights: tuple[float, ...] = ()
   pooling: str = 'cls'
+  sigmoid: bool = False
 
   answer_fields = ('multi_label',)
 
@@ -50,7 +52,8 @@ class Classification(LabelledExamples):
   @property
   def units(self) -> tuple[float, ...]:
     """(mean, scale) of numbers, with which those that the head predicts become answers."""
-    return self.prior if self.regression and self.prior else (0.0, 1.0)
+    has_units = self.regression and self.prior and not self.sigmoid
+    return self.prior if has_units else (0.0, 1.0)
 
   @property
   def first_logits(self) -> tuple[float, ...]:
@@ -126,6 +129,8 @@ class Classification(LabelledExamples):
     """The logits [B, N, C]; of regression the numbers [B, N, 1], in their units."""
     logits = super().logits(params, batch, rng)
     mean, scale = self.units
+    if self.sigmoid:
+      return jax.nn.sigmoid(logits)
     if (mean, scale) == (0, 1):
       return logits
     return logits * scale + mean

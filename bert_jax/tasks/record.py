@@ -72,6 +72,7 @@ class Released(NamedTuple):
   pairs: str = 'nsp'  # what its head for pairs of texts predicts: nsp, or sop (ALBERT)
   begin: str = ''  # what its targets begin with: cls, or sep (BART); '': it has no decoder
   pooling: str = 'cls'  # what its sequence classifier reads, see Description of convert
+  activation: str = ''  # what its one output goes through, see Description
   writing: Mapping[str, Any] = types.MappingProxyType({})  # how it writes, see Description
 
 
@@ -80,6 +81,7 @@ class AsReleased(NamedTuple):
 
   problem: str = ''  # problem_type
   pooling: str = 'cls'  # classifier_pooling
+  activation: str = ''  # activation_fn of sentence-transformers, of one output
   cut_side: str = 'right'  # the side on which its tokenizer cuts texts
 
 

@@ -120,7 +120,7 @@ def test_weights_without_a_head_say_what_they_can_do(tmp_path):
 def test_what_has_no_place_is_an_error_unless_allowed(tmp_path, capsys):
   found, folder = exported(tmp_path / 'hf')
   rewrite(folder, lambda tensors: tensors | {'extra.weight': np.zeros(3, np.float32)})
-  with refused('1 tensors .* no place, for example extra.weight'):
+  with refused('1 parts .* no place, for example extra.weight'):
     convert.convert(str(folder), str(tmp_path / 'W'))
   assert not (tmp_path / 'W').exists()
   convert.convert(str(folder), str(tmp_path / 'W'), strict=False)

@@ -125,6 +125,7 @@ class Description(NamedTuple):
   # mean of what the pooler makes of each.
   pooling: str = 'cls'
   begin: str = ''  # the first piece of its targets: cls, or sep; '': it has no decoder
+  activation: str = ''  # what the output of a cross-encoder goes through, as torch calls it, or ''
   # How it writes unless it is asked otherwise, as in generation_config.json, {option of our task
   # generate, early_stopping (a beam search's), or ends (ids of the pieces that end a text): value}.
   writing: Mapping[str, Any] = {}

@@ -50,8 +50,14 @@ FIELDS = affecting({'rows'}, {
     'what is classified: the pooled [CLS] (BERT), the mean of all tokens without a pooler, through '
     'it (ModernBERT), or of each through it (EuroBERT)',
     allowed=('cls', 'mean', 'pooled_mean', 'late_mean')),
+  'table.sigmoid': Field(False,
+    'of a regression: numbers are from 0 to 1, sigmoids of what the head gives (cross-encoders)',
+    past=False),
 }  # fmt: skip
 
+# {table.sigmoid: what a CrossEncoder of sentence-transformers calls it}.
+SIGMOID = 'torch.nn.modules.activation.Sigmoid'
+ACTIVATIONS = {False: 'torch.nn.modules.linear.Identity', True: SIGMOID}
 # {table.pooling: what a released model calls it, see convert/families/record.py}.
 POOLED = {'cls': 'cls', 'pooled_mean': 'mean', 'late_mean': 'late'}
 
@@ -63,6 +69,10 @@ def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
     not (table.regression and (table.labels or table.multi_label or weights)),
     'table.regression has no label set; leave table.labels and table.class_weights empty and '
     'table.multi_label false.',
+  )
+  yield (
+    not table.sigmoid or table.regression,
+    'table.sigmoid=true is for numbers; set table.regression=true, or leave it.',
   )
   yield table.ends or config.model.causal, 'table.ends=false is for causal models; leave it.'
   yield (
@@ -92,6 +102,14 @@ def from_released(config: ConfigDict, released: Released) -> None:
   table.ends = not config.model.causal
   table.multi_label = released.problem == 'multi_label_classification'
   table.regression = not table.multi_label and len(labels) == 1
+  known = '', *ACTIVATIONS.values()
+  is_sigmoid = released.activation == SIGMOID
+  if released.activation not in known or (is_sigmoid and len(labels) > 1 and not table.multi_label):
+    raise InputError(
+      f'the activation_fn of this cross-encoder is {quoted(released.activation)} over '
+      f'{len(labels)} outputs; what is read is Sigmoid over one, or Identity.'
+    )
+  table.sigmoid = table.regression and is_sigmoid
   if any('|' in label for label in labels):
     raise InputError(f'a label of {listed(labels)} has a | in it; rename it in id2label.')
   if not table.regression:
@@ -112,6 +130,7 @@ def as_released(config: ConfigDict) -> AsReleased:
   return AsReleased(
     problem,
     pooling=POOLED.get(config.table.pooling, 'cls'),
+    activation=ACTIVATIONS[config.table.sigmoid] if problem == 'regression' else '',
     cut_side='left' if config.table.long_texts == 'tail' else 'right',
   )
 

@@ -82,6 +82,7 @@ def objective(config: ConfigDict, tokenizer: Tokenizer, kind: type = Classificat
     labels,
     multi_label=table.multi_label,
     pooling=table.pooling,
+    sigmoid=table.sigmoid,
     prior=labelled.prior_of(table),
     class_weights=label_sets.class_weights(table),
   )

@@ -1,0 +1,84 @@
+"""Cross-encoders of sentence-transformers: what becomes of their one output."""
+
+import json
+
+import numpy as np
+import pytest
+from refusal import refused
+from released import config_of, exported, rewrite, same
+from scipy.special import expit
+
+from bert_jax.convert.sentence_transformers import PROMPTS
+from bert_jax.predict import Model
+from bert_jax.tools import convert
+from bert_jax.workdir import trained
+
+PAIRS = [('the river crosses', 'old stone'), ('café', 'a market , 1'), ('the', 'deja vu !')]
+SIGMOID, IDENTITY = 'torch.nn.modules.activation.Sigmoid', 'torch.nn.modules.linear.Identity'
+OLD = 'sbert_ce_default_activation_function'
+
+
+def folder_of(path, head='regression', newest=None, **settings):
+  """A classifier as others release it; newest: its activation in the file of version 6."""
+  _, folder = exported(path, head)
+  config = {x: value for x, value in config_of(folder).items() if x != 'sentence_transformers'}
+  (folder / 'config.json').write_text(json.dumps(config))
+  if newest:
+    (folder / PROMPTS).write_text(json.dumps({'activation_fn': newest}))
+  return rewrite(folder, **settings)
+
+
+SAID = {
+  'nothing': ({}, False),
+  'Identity': ({'sentence_transformers': {'activation_fn': IDENTITY}}, False),
+  'Sigmoid': ({'sentence_transformers': {'activation_fn': SIGMOID, 'version': '4.1.0'}}, True),
+  'of old': ({OLD: SIGMOID}, True),
+  'newest': ({'newest': SIGMOID, OLD: IDENTITY}, True),
+}
+
+
+@pytest.mark.parametrize('kind', SAID)
+def test_the_number_goes_through_it(tmp_path, kind):
+  """Without a word, as by transformers, not at all. It goes along, in and out."""
+  plain = Model(trained.load(folder_of(tmp_path / 'plain'))).pair(PAIRS)
+  said, is_sigmoid = SAID[kind]
+  folder = folder_of(tmp_path / 'theirs', **said)
+  expected = expit(plain) if is_sigmoid else plain
+  np.testing.assert_allclose(Model(trained.load(folder)).pair(PAIRS), expected, atol=1e-6)
+  convert.convert(str(folder), str(tmp_path / 'W'))
+  convert.convert(str(tmp_path / 'W'), f'hf:{tmp_path}/again')
+  found = trained.load(folder)
+  for source in ('W', 'again'):
+    again = trained.load(tmp_path / source)
+    same(found.params, again.params, found.config)
+    np.testing.assert_allclose(Model(again).pair(PAIRS), expected, atol=1e-6)
+  written = {'activation_fn': SIGMOID if is_sigmoid else IDENTITY}
+  assert config_of(tmp_path / 'again')['sentence_transformers'] == written
+
+
+def test_another_one_is_refused_by_name(tmp_path):
+  for name in ('torch.nn.modules.activation.Tanh', 'mine.Sigmoid'):
+    with refused(f"the activation_fn of this cross-encoder is '{name}' over 1 outputs"):
+      trained.load(folder_of(tmp_path / name, **{OLD: name}))
+  with refused('Sigmoid. over 3 outputs'):
+    trained.load(folder_of(tmp_path / 'three', 'classifier', **{OLD: SIGMOID}))
+  for head, name in (('classifier', IDENTITY), ('multi-label', SIGMOID)):
+    plain, said = folder_of(tmp_path / head, head), folder_of(tmp_path / name, head, newest=name)
+    shares = Model(trained.load(plain)).pair(PAIRS)
+    assert Model(trained.load(said)).pair(PAIRS) == shares
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('kind', [x for x in SAID if x != 'nothing'])
+def test_cross_encoders_of_sentence_transformers_say_the_same(tmp_path, kind):
+  """Of a folder of theirs, and of ours in theirs."""
+  sentences = pytest.importorskip('sentence_transformers')
+  said, _ = SAID[kind]
+  folder = folder_of(tmp_path / 'theirs', **said)
+  if 'newest' in said:
+    sentences.CrossEncoder(str(folder_of(tmp_path / 'plain')), device='cpu').save(str(folder))
+  expected = sentences.CrossEncoder(str(folder), device='cpu').predict(PAIRS)
+  np.testing.assert_allclose(Model(trained.load(folder)).pair(PAIRS), expected, rtol=0, atol=1e-5)
+  convert.convert(str(folder), f'hf:{tmp_path}/ours')
+  again = sentences.CrossEncoder(str(tmp_path / 'ours'), device='cpu')
+  np.testing.assert_allclose(again.predict(PAIRS), expected, rtol=0, atol=1e-5)

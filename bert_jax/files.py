@@ -31,6 +31,28 @@ UNREADABLE = (
 )
 
 
+PACKAGE = pathlib.Path(__file__).parent
+
+
+def brought(path: Path | str) -> Path:
+  """A path; where no file is there, that of the file which this package brings, such as those of
+  configs/."""
+  own = PACKAGE / path
+  return own if own.is_file() and not Path(path).is_file() else Path(path)
+
+
+def difference(folder: Path) -> str:
+  """The first file of this package, beside its configs, that is another one or lacking in the
+  package `bert_jax` of a folder, such as 'step.py'; '' if none is, or there is no such package."""
+  other = folder.resolve() / 'bert_jax'
+  if (other / '__init__.py').is_file() and other != PACKAGE.resolve():
+    for path in sorted(PACKAGE.rglob('*.py')):
+      name = path.relative_to(PACKAGE)
+      if name.parts[0] != 'configs' and path.read_bytes() != read_bytes(other / name):
+        return str(name)
+  return ''
+
+
 def write_whole(path: Path | str, data: str | bytes) -> None:
   """Writes a text or bytes so that a kill leaves the old file or the whole new one, and several may
   write at the same time. Returns when it is on the disk."""

@@ -74,7 +74,7 @@ def finetune(
     task = f'table,objective={config_lib.add(task)}'
   if train is None and 'data.train' not in fields and 'docs' not in task.split(','):
     raise InputError("train is None; give rows or a path, or task='docs', the embedded task.")
-  spec = f'configs/finetune.py:task={task}'
+  spec = f'{config_lib.CONFIGS}/finetune.py:task={task}'
   if model in config_lib.SIZES:
     spec += f',size={model}'
   elif model:
@@ -88,7 +88,7 @@ def pretrain(
   """Pre-trains a model, as configs/pretrain.py does by its argument, such as 'size=tiny,runlocal'.
   train, eval: texts, or rows with a column corpus.text_field, or a path; None: the embedded
   documentation. workdir, fields: as of finetune."""
-  return start(f'configs/pretrain.py:{recipe}', train, workdir, eval, **fields)
+  return start(f'{config_lib.CONFIGS}/pretrain.py:{recipe}', train, workdir, eval, **fields)
 
 
 def start(

@@ -1,6 +1,7 @@
 """A run in a few lines of Python: what the command line does with the same rows in a file."""
 
 import dataclasses
+import pydoc
 import re
 import shutil
 from pathlib import Path
@@ -113,6 +114,16 @@ def test_a_workdir_that_was_moved_goes_on_with_the_same_rows(run, small, tmp_pat
     read_inputs(
       config.override(trained.load(moved).config, ['--config.data.train=/else/train']), moved
     )
+
+
+def test_what_is_public_shows():
+  """To completion, help() and a star, though all but load is imported when it is asked for."""
+  assert dir(bert_jax) == ['__version__', 'finetune', 'load', 'pretrain', 'start']
+  page = pydoc.plain(pydoc.render_doc(bert_jax))
+  assert all(f'    {name}(' in page for name in bert_jax.__all__)
+  star = {}
+  exec('from bert_jax import *', star)
+  assert star.keys() - {'__builtins__'} == {*bert_jax.__all__}
 
 
 # ---- a config ------------------------------------------------------------------------------------

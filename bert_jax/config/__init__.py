@@ -13,7 +13,16 @@ from bert_jax.config.check import ALL, SHARED, add, check, fields, flatten
 from bert_jax.config.check import nested, objectives, set_field
 from bert_jax.config.check import step_count, timeline_of
 from bert_jax.config.compare import LENGTH, ROWS, changes, fingerprint, pasts
-from bert_jax.config.load import call, defaults, from_json, load, names_of, override, parse_arg
+from bert_jax.config.load import (
+  CONFIGS,
+  call,
+  defaults,
+  from_json,
+  load,
+  names_of,
+  override,
+  parse_arg,
+)
 from bert_jax.config.load import to_json
 from bert_jax.config.model import SIZES, bert
 from bert_jax.errors import InputError

@@ -11,6 +11,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from bert_jax import files
 from bert_jax.config.check import ALL, check, checked, fields, flatten, nested, set_field
 from bert_jax.config.compare import pasts
 from bert_jax.errors import InputError, first_line, quoted, suggestion
@@ -19,9 +20,9 @@ from bert_jax.tasks import TASKS
 from bert_jax.text import documentation_tasks
 from bert_jax.text.values import json_value
 
+CONFIGS = files.PACKAGE / 'configs'  # a link to the clone's, or the installed package's own
 # The keys in a workdir's config.json that are no fields (workdir/contents.py).
 BESIDE = ('asked', 'seal')
-ROOT = Path(__file__).parents[2]  # the folder that holds configs/, whatever folder one is in
 
 
 def defaults(objective: str) -> ConfigDict:
@@ -69,12 +70,16 @@ def load(spec: str, overrides: Sequence[str] = ()) -> ConfigDict:
 def call(spec: str, name: str) -> Any:
   """The result of a config file's get_config(arg) or sweep(arg); None if it has none."""
   path, _, arg = spec.partition(':')
-  if not Path(path).is_file() and (ROOT / path).is_file():
-    path = str(ROOT / path)
+  path = str(files.brought(path))
   if not Path(path).is_file():
-    near = ', '.join(str(p) for p in sorted(Path('configs').glob('*.py')))
-    advice = f'there are {near}' if near else 'run from the folder that holds configs/'
-    raise InputError(f'config file {path} does not exist here; {advice}.')
+    there = ', '.join(f'configs/{x.name}' for x in sorted(CONFIGS.glob('*.py')))
+    raise InputError(f'config file {path} does not exist here; there are {there}.')
+  clone = Path(path).resolve().parent.parent
+  if other := files.difference(clone):
+    raise InputError(
+      f'{path} is of {clone}, whose bert_jax/{other} is another version than in the package that '
+      f'runs, {files.PACKAGE}; pip install {clone}/bert_jax, or run python -m bert_jax.train there.'
+    )
   try:
     function = runpy.run_path(path).get(name)
     return function(arg) if function else None

@@ -15,6 +15,7 @@ from bert_jax.files import Path
 from bert_jax.text import files
 
 HUB = 'hf:'
+MISSING = 'pip install huggingface_hub'
 NAME = re.compile(r'[\w-][\w.-]*(/[\w.-]+)?')  # name or org/name
 ABOUT = ['*.json', '*.txt', '*.model', '*_Dense/*']
 WEIGHTS = ['model*.safetensors'], ['pytorch_model*.bin']  # in order of preference
@@ -33,18 +34,17 @@ def folder(source: str | os.PathLike, weights: bool = True) -> Path:
       fix += f', or write {HUB}{source} for one on the Hub'
     raise InputError(f'{source} holds no run and no model: there is no such folder; {fix}.')
   name = source.removeprefix(HUB)
+  local = f'the folder {name} here is given without {HUB}' if files.exists(name) else ''
   try:
     from huggingface_hub import snapshot_download
   except ImportError:
-    raise InputError(f'{source} cannot be fetched; pip install huggingface_hub.') from None
+    raise InputError(f'{source} cannot be fetched; {local or MISSING}.') from None
   try:
     for patterns in WEIGHTS if weights else [[]]:
       path = Path(snapshot_download(name, allow_patterns=ABOUT + patterns))
       if any(list(path.glob(pattern)) for pattern in patterns):
         break
   except Exception as error:  # from the network, the Hub or its cache
-    raise InputError(
-      f'{source} cannot be fetched ({first_line(error)}); check the name, the connection and '
-      'HF_HUB_OFFLINE.'
-    ) from None
+    fix = local or 'check the name, the connection and HF_HUB_OFFLINE'
+    raise InputError(f'{source} cannot be fetched ({first_line(error)}); {fix}.') from None
   return path

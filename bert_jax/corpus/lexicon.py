@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from bert_jax.errors import InputError
-from bert_jax.files import Path
+from bert_jax.files import brought
 from bert_jax.text import encodings, files
 from bert_jax.text.sentences import UNSPACED
 
@@ -61,10 +61,11 @@ class Lexicon:
   """
 
   def __init__(self, path: str, do_lower_case: bool, encoding: str = ''):
-    if not Path(path).exists():
+    file = brought(path)
+    if not file.exists():
       raise InputError(f'lexicon {path} does not exist; give a text file with one entry on a line')
     counts = Counter()
-    lines = [' '.join(line.split()) for _, line in files.lines(Path(path), counts, encoding)]
+    lines = [' '.join(line.split()) for _, line in files.lines(file, counts, encoding)]
     if counts['invalid_utf8_lines']:
       raise InputError(f'lexicon {path} is not UTF-8; convert it, or see {encodings.FIELD}')
     entries = [line for line in lines if line and line[0] != '#']

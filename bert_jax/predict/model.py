@@ -82,7 +82,14 @@ class Model:
     model = self.config.model
     size = f'{model.num_hidden_layers} layers x {model.hidden_size}'
     number = f'{models.count_parameters(self.weights):,} parameters'
-    return f'Model({self.config.objective}, {size}, {number}, step {self.step:,})'
+    tasks = f'asked to {", ".join(self.tasks)}'
+    return f'Model({self.config.objective}, {size}, {number}, step {self.step:,}, {tasks})'
+
+  def __dir__(self):  # without the methods of tasks that the model does not have
+    lacks = {task.replace('-', '_') for task in PREDICTIONS.keys() - self.tasks.keys()}
+    if 'answer' in lacks:
+      lacks = lacks - {'answer'} | {'find_answers'}
+    return sorted({*super().__dir__()} - lacks)
 
   # ---- A method for each task. Its options are described in predict/README.md. -------------------
 
@@ -201,10 +208,14 @@ class Model:
   @property
   def default_task(self) -> str:
     """The default task: the objective's first for which the model has all parts."""
-    for name, prediction in self.family.predictions.items():
-      if self._has_parts(prediction):
-        return name
-    return next(iter(OF_ALL))
+    return next(iter(self.tasks))
+
+  @property
+  def tasks(self) -> dict[str, Prediction]:
+    """What the model can be asked: its objective's tasks for which it has all parts, then those of
+    any model."""
+    both = {**self.family.predictions, **OF_ALL}
+    return {task: x for task, x in both.items() if self._has_parts(x)}
 
   def _has_parts(self, prediction):
     model = self.config.model  # whose pooler and MLM head may be without parameters

@@ -1,5 +1,6 @@
 """Records what made a result (versions, command, commit, changed code) for workdirs and cards."""
 
+import json
 import os
 import platform
 import re
@@ -37,6 +38,8 @@ def command() -> dict[str, Any]:
 def commit() -> str:
   """The git commit of this package, with + if files were changed since; '' if unknown."""
   if not (ROOT / '.git').exists():
+    for origin in ROOT.glob('bert_jax-*.dist-info/direct_url.json'):  # by pip, of what it installed
+      return json.loads(origin.read_text()).get('vcs_info', {}).get('commit_id', '')
     return files.read_text(ROOT / SHIPPED).strip()
   head = _git('rev-parse', 'HEAD').strip()
   if _git('status', '--porcelain', '-uno'):

@@ -352,6 +352,10 @@ def test_a_name_that_no_folder_has_is_asked_of_the_hub(tmp_path, monkeypatch):
   monkeypatch.setitem(sys.modules, 'huggingface_hub', None)
   with refused('pip install huggingface_hub'):
     hub.folder('hf:someone/model')
+  for module in stand_in, None:
+    monkeypatch.setitem(sys.modules, 'huggingface_hub', module)
+    with refused(f'cannot be fetched.*; the folder {folder} here is given without hf:'):
+      hub.folder(f'hf:{folder}')
 
 
 def test_a_vocabulary_that_is_cut_off_is_refused(tmp_path):

@@ -1,5 +1,6 @@
 """A model is asked, in Python and on the command line: every task, bad input, streams, shapes."""
 
+import contextlib
 import functools
 import inspect
 import json
@@ -77,14 +78,30 @@ def refused(capsys, model, *arguments):
   return capsys.readouterr().err
 
 
+def method_of(task):
+  return 'find_answers' if task == 'answer' else task.replace('-', '_')
+
+
 def test_every_task_has_a_method_with_its_options():
   """Whose defaults are those of the task: None."""
-  names = {'answer': 'find_answers'}
   for task, prediction in PREDICTIONS.items():
-    method = getattr(Model, names.get(task, task.replace('-', '_')))
+    method = getattr(Model, method_of(task))
     options = list(inspect.signature(method).parameters.values())[2:]
     assert [x.name for x in options] == list(prediction.options), task
     assert all(x.default is None for x in options), task
+
+
+@pytest.mark.parametrize('task', ['', 'sst2', 'squad'])
+def test_a_model_shows_what_it_can_be_asked(task, pretrained_model, make_model):
+  model = make_model(task) if task else pretrained_model
+  able = []
+  for asked in PREDICTIONS:
+    with contextlib.suppress(InputError):
+      model.ask(asked)
+      able.append(asked)
+    assert (method_of(asked) in dir(model)) == (asked in able)
+  assert {*model.tasks} == {*able} and {'predict', 'answer', 'states', 'config'} < {*dir(model)}
+  assert f'asked to {", ".join(model.tasks)})' in repr(model) and 'embed' in able
 
 
 # ---- the tasks -----------------------------------------------------------------------------------

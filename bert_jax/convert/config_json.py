@@ -117,7 +117,8 @@ def _described(folder, path, family, content):
     pooling=pooling,
     begin=_begin(path, content) if family.has_decoder else '',
     activation=_activation(folder, content),
-    writing=_writing(folder),
+    **_writing(folder, family.has_decoder),
+    cut_side=files.json_of(folder / 'tokenizer_config.json').get('truncation_side', 'right'),
   )
 
 
@@ -237,16 +238,30 @@ WRITING = {
 }
 
 
-def _writing(folder: Path) -> dict[str, Any]:
-  """How the model writes, by generation_config.json, else by config.json."""
+# {setting that changes what is written and is not read: the value that changes nothing}. Beams are
+# read of a model with a decoder.
+_WITHOUT = """do_sample no_repeat_ngram_size encoder_no_repeat_ngram_size min_length min_new_tokens
+  max_new_tokens bad_words_ids suppress_tokens begin_suppress_tokens stop_strings sequence_bias
+  exponential_decay_length_penalty penalty_alpha dola_layers force_words_ids"""
+_ONE = 'num_beams num_beam_groups repetition_penalty encoder_repetition_penalty guidance_scale'
+UNREAD: dict[str, Any] = {'forced_bos_token_id': None, 'max_length': 20}
+UNREAD |= dict.fromkeys(_WITHOUT.split(), 0)
+UNREAD |= dict.fromkeys(_ONE.split(), 1)
+
+
+def _writing(folder: Path, beams: bool) -> dict[str, Any]:
+  """Description.writing and .unread, by generation_config.json, else by config.json. beams: is it
+  written by beam search?"""
   found = {}
   for path in (folder / 'config.json', folder / 'generation_config.json'):
-    content = files.json_of(path)
-    found |= {name: content[name] for name in WRITING if content.get(name) is not None}
-  out = {WRITING[name]: value for name, value in found.items()}
+    found |= files.json_of(path)
+  out = {ours: found[name] for name, ours in WRITING.items() if found.get(name) is not None}
   if 'ends' in out:
     ends = out['ends'] if isinstance(out['ends'], list) else [out['ends']]
     out['ends'] = tuple(ends)
   if 'early_stopping' in out:
     out['early_stopping'] = out['early_stopping'] is True
-  return out
+  if beams:
+    found['num_beams'] = 1
+  named = [x for x, usual in UNREAD.items() if found.get(x) not in (None, usual)]
+  return {'writing': out, 'unread': ', '.join(f'{name}={found[name]}' for name in named)}

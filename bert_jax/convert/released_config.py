@@ -7,7 +7,7 @@ from ml_collections import ConfigDict
 from bert_jax import config as config_lib
 from bert_jax.convert.from_huggingface import Weights
 from bert_jax.convert.parameter_names import part_of
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, log
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.record import Released
 from bert_jax.tokenizers import Tokenizer
@@ -35,11 +35,16 @@ def config_of(weights: Weights, tokenizer: Tokenizer | None = None, longest: int
     pooling=description.pooling,
     activation=description.activation,
     writing=description.writing,
+    cut_side=description.cut_side,
   )
   task = TASKS[weights.objective]
   if task.prior:
     config_lib.set_field(config, task.prior, ())  # the weights are in units
   task.from_released(config, released)
+  if description.unread and (task.writing or task.begin):
+    log.warning('transformers would write other texts, by what is not read: %s', description.unread)
+  if description.cut_side != task.as_released(config).cut_side:
+    log.warning('a long text is cut at its end here, though truncation_side is left')
   return config_lib.check(_as_exported(config, weights))
 
 

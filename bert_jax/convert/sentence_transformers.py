@@ -33,6 +33,7 @@ PLACES = {'projection/dense/kernel': Place(f'{DENSE}.linear.weight', True, 'DJ')
 PLACES |= {'projection/dense/bias': Place(f'{DENSE}.linear.bias', False, 'J')}
 FIELDS = 'projection_size', 'projection_act', 'projection_bias'
 LENGTH = 'sentence_bert_config.json'
+UNLIMITED = 1e20  # a model_max_length above it says none
 PROMPTS = 'config_sentence_transformers.json'
 UNREAD = {  # settings by which other vectors come of the same modules
   LENGTH: ('query_expansion', 'query_length', 'document_length', 'processing_kwargs'),
@@ -178,9 +179,9 @@ def _prompts(folder):
 def longest(folder: Path) -> int:
   """The most tokens, with [CLS] and [SEP], that the model reads of a text; 0: not given."""
   length = files.json_of(folder / LENGTH).get('max_seq_length')
-  if length is None and (folder / 'modules.json').exists():  # newer versions write it there alone
-    length = files.json_of(folder / 'tokenizer_config.json').get('model_max_length')
-  return length or 0
+  if length is None:  # newer versions write it there alone, and classifiers do
+    length = files.json_of(folder / 'tokenizer_config.json').get('model_max_length') or 0
+  return length if length < UNLIMITED else 0
 
 
 def write(

@@ -75,8 +75,7 @@ def build_rows(
   # Below, a place is an index in all rows laid end to end: views [R * T] of the arrays.
   ids, types, positions, segments, starts = (array.reshape(-1) for array in out.values())
   size_a, size_b = sizes.T
-  if second is None:
-    second = size_b > 0
+  second = size_b > 0 if second is None else second
   has_cls, has_sep = (np.ones((len(sizes), 2), bool) if has_cls_sep is None else has_cls_sep).T
   lengths = has_cls + size_a + size_b + has_sep * (1 + second)
   slot, in_row = _places_in_rows(row_of, lengths)
@@ -92,8 +91,9 @@ def build_rows(
   types[spread(begin_b, second * (size_b + has_sep))] = 1
   if has_cls.any():
     ids[begin[has_cls]] = tokenizer.cls_id
-  ids[(begin_a + size_a)[has_sep]] = tokenizer.sep_id
-  ids[(begin_b + size_b)[has_sep & second]] = tokenizer.sep_id
+  if has_sep.any():
+    ids[(begin_a + size_a)[has_sep]] = tokenizer.sep_id
+    ids[(begin_b + size_b)[has_sep & second]] = tokenizer.sep_id
 
   def in_slots(values, kind):
     array = np.zeros((rows, slots), kind)

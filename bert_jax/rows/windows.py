@@ -62,7 +62,9 @@ def cut(parts: Sequence[np.ndarray], room: int, keep: str = 'head') -> list[tupl
   keep: 'head', 'tail' or 'head_tail' (a quarter of the room is for the head), or 'windows', which
   cuts no token but makes several windows. Returns the token arrays of each window."""
   if len(parts) == 2:
-    return [truncate(parts, room)]
+    step = -1 if keep == 'tail' else 1
+    cut_parts = truncate([part[::step] for part in parts], room)
+    return [tuple(part[::step] for part in cut_parts)]
   (ids,) = parts
   if keep == 'windows':
     begins = starts(len(ids), room, stride_of(room))

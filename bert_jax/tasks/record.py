@@ -74,6 +74,7 @@ class Released(NamedTuple):
   pooling: str = 'cls'  # what its sequence classifier reads, see Description of convert
   activation: str = ''  # what its one output goes through, see Description
   writing: Mapping[str, Any] = types.MappingProxyType({})  # how it writes, see Description
+  cut_side: str = 'right'  # the side on which its tokenizer cuts texts
 
 
 class AsReleased(NamedTuple):

@@ -5,16 +5,17 @@ Of several files the first of FILES is read. Two that give a piece different ids
 
 import contextlib
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tokenizers
 
-from bert_jax.errors import InputError, first_line, quoted
+from bert_jax.errors import InputError, first_line, log, quoted
 from bert_jax.files import Path
 from bert_jax.text import files
-from bert_jax.tokenizers import sentence_piece
+from bert_jax.tokenizers import classes, sentence_piece
 from bert_jax.tokenizers.byte_level import byte_level_content
 from bert_jax.tokenizers.reserved import OTHER_NAMES, RESERVED, ROLES, Around, reserved_ids
 from bert_jax.tokenizers.splitting import Splitting
@@ -63,7 +64,7 @@ def load(path: str | Path, *, do_lower_case: bool | None = True) -> Tokenizer:
   path = Path(path)
   if not path.is_file():
     raise InputError(f'{path} is no file; give a vocab.txt, tokenizer.json or *.model file')
-  if path.name == 'vocab.txt' and path.with_name('tokenizer.json').is_file():
+  if path.name in FILES and path.with_name('tokenizer.json').is_file():
     path = path.with_name('tokenizer.json')
   if path.suffix != '.model':
     _check_words(path)
@@ -81,7 +82,7 @@ def load(path: str | Path, *, do_lower_case: bool | None = True) -> Tokenizer:
       names = _names(path, {piece: i for i, piece in enumerate(pieces)})
       content = wordpiece_content(pieces, splitting, names)
       tokenizer = Tokenizer(content, source=str(path), names=names)
-    return tokenizer
+    return classes.with_added(path, tokenizer)
 
 
 @contextlib.contextmanager
@@ -105,6 +106,8 @@ def _splitting(path: Path, pieces: list[str], do_lower_case: bool | None) -> Spl
   if settings.get('do_lower_case') is None:
     lower = is_uncased(path, pieces) if do_lower_case is None else do_lower_case
     settings['do_lower_case'] = lower
+  if settings.get('do_basic_tokenize') is False:
+    log.info("%s: do_basic_tokenize is not read, as by transformers 5: words are BERT's", beside)
   splitting = Splitting.of(settings)
   if do_lower_case not in (None, splitting.do_lower_case):
     raise InputError(f'{beside} says do_lower_case is {not do_lower_case}; use that')
@@ -118,6 +121,7 @@ def _of_content(path: Path, content: dict[str, Any]) -> Tokenizer:
   """Makes a tokenizer from the parsed content of the tokenizer.json at `path`. Texts are searched
   for all added tokens, as by transformers, but for the reserved ones ([MASK])."""
   content = content | {'added_tokens': content.get('added_tokens') or []}
+  content = classes.as_class(path, content)
   ids = {token['content']: token['id'] for token in content['added_tokens']} | listed(content)
   names = _names(path, ids)
   tokenizer = Tokenizer(content, source=str(path), names=names, around=_around(path, content))
@@ -129,72 +133,60 @@ def _of_content(path: Path, content: dict[str, Any]) -> Tokenizer:
 def _names(path: Path, ids: Mapping[str, int]) -> dict[str, str]:
   """{reserved piece: its name} of those that files beside a vocabulary call otherwise than usual.
   An MPNet's has those of BERT and of RoBERTa, and uses the latter."""
-  settings = files.json_of(path.with_name('special_tokens_map.json'))
-  settings |= files.json_of(path.with_name('tokenizer_config.json'))
+  settings = classes.settings_of(path)
   usual = reserved_ids(sorted(ids, key=lambda piece: ids[piece]))
   # What stands for a pad that a vocabulary lacks: see Tokenizer.pad_id.
   usual.setdefault('[PAD]', usual.get('[UNK]', max(usual.values(), default=0)))
   names = {}
-  is_mpnet = _class_of(path).lower().startswith('mpnet')
+  is_mpnet = classes.kind_of(path) == 'mpnet'
   for role in ('cls', 'sep', 'mask', 'pad'):
-    token = settings.get(f'{role}_token')
+    token = classes.text_of(settings.get(f'{role}_token'))
     if is_mpnet and token is None:
       token = OTHER_NAMES[ROLES[role]]
-    if isinstance(token, dict):
-      token = token.get('content')
     if token in ids and ids[token] != usual.get(ROLES[role]):
       names[ROLES[role]] = token
   return names
 
 
-def _class_of(path: Path) -> str:
-  """The class of the tokenizer, or the model_type, that files beside a vocabulary say; or ''."""
-  settings = files.json_of(path.with_name('tokenizer_config.json'))
-  model = files.json_of(path.with_name('config.json'))
-  kind = settings.get('tokenizer_class') or model.get('tokenizer_class') or model.get('model_type')
-  return str(kind or '')
-
-
 def _around(path: Path, content: Mapping[str, Any]) -> Around | None:
   """What the post_processor of a tokenizer.json puts around texts; None: not said, as in BERT."""
-  kind = _class_of(path)
-  given = content.get('post_processor')
+  kind, given = classes.kind_of(path), content.get('post_processor')
   if not given and (not kind or _ENCLOSING.match(kind)):
     return None
   two_words = {'type': 'WordLevel', 'vocab': {'a': 0, 'b': 1}, 'unk_token': 'a'}
   toy = {'version': '1.0', 'added_tokens': [], 'model': two_words, 'post_processor': given}
-  pair = tokenizers.Tokenizer.from_str(json.dumps(toy)).encode('a', 'b')
-  first, second = (pair.sequence_ids.index(i) for i in (0, 1))
-  parts = pair.ids[:first], pair.ids[first + 1 : second], pair.ids[second + 1 :]
+  library = tokenizers.Tokenizer.from_str(json.dumps(toy))
+  single, pair = library.encode('a'), library.encode('a', 'b')
+  text, first, second = (x.sequence_ids.index(i) for x, i in ((single, 0), (pair, 0), (pair, 1)))
+  parts = single.ids[:text], pair.ids[first + 1 : second], single.ids[text + 1 :]
   return Around(*map(tuple, parts)) if kind or any(parts) else None
 
 
 def _check_beside(path: Path, tokenizer: Tokenizer) -> None:
-  """InputError if another vocabulary beside a tokenizer.json has other ids, or the settings beside
-  it another casing."""
+  """InputError if another vocabulary beside a tokenizer.json has other ids or scores."""
   ids = {piece: i for i, piece in enumerate(tokenizer.pieces)}
-  for name in ('vocab.txt', *sentence_piece.FILES):
+  ours, vocabulary = {'id': ids}, tokenizer.content['model']['vocab']
+  if isinstance(vocabulary, list):  # of pairs (piece, score)
+    ours['score'] = dict(vocabulary)
+  for name in FILES[1:]:
     other = path.with_name(name)
     if not other.is_file():
       continue
     if name == 'vocab.txt':
-      theirs = {piece: i for i, piece in enumerate(read_vocab(other))}
+      theirs = {'id': {piece: i for i, piece in enumerate(read_vocab(other))}}
+    elif name == 'vocab.json':
+      theirs = {'id': files.json_of(other)}
     else:
-      theirs = sentence_piece.ids_of(other)
-    for piece, i in theirs.items():
-      if ids.get(piece) != i and piece.upper() not in RESERVED:
-        raise InputError(
-          f'{path} and {other} differ: the id of {quoted(piece)} is {ids.get(piece, "none")} in '
-          f'the one and {i} in the other; remove the one that is not of this model'
-        )
-  beside = path.with_name('tokenizer_config.json')
-  settings = files.json_of(beside)
-  if tokenizer.splitting and str(settings.get('tokenizer_class')).startswith('Bert'):
-    for flag in ('do_lower_case', 'tokenize_chinese_chars', 'strip_accents'):
-      if settings.get(flag) not in (None, getattr(tokenizer.splitting, flag)):
-        raise InputError(
-          f'{path} and {beside} differ: {flag} is {settings[flag]} in the second; mend one of them'
-        )
+      theirs = sentence_piece.table_of(other, ids)
+    for what, values in theirs.items():
+      for piece, value in values.items():
+        found = ours.get(what, values).get(piece, math.inf)
+        if abs(found - value) > 1e-3 and piece.upper() not in RESERVED:
+          raise InputError(
+            f'{path} and {other} differ: the {what} of {quoted(piece)} is '
+            f'{"none" if found == math.inf else found} in the one and {value} in the other; '
+            'remove the one that is not of this model'
+          )
 
 
 # ------------------------------------------------------------------------------ other files
@@ -212,6 +204,7 @@ def _read_pair(vocabulary: Path, merges: Path) -> Tokenizer:
       f'{vocabulary} is no vocabulary of bytes; let transformers save its tokenizer.json beside it.'
     )
   content = byte_level_content(sorted(ids, key=lambda piece: ids[piece]), pairs)
+  content = classes.as_class(vocabulary, content)
   return Tokenizer(content, source=str(vocabulary))
 
 
@@ -221,15 +214,14 @@ _OTHER_CLASSES = ('bertjapanese', 'bertweet', 'phobert', 'herbert')
 
 def _check_words(path: Path) -> None:
   """InputError if files beside a vocabulary ask for a way to split words that is not supported."""
-  kind = _class_of(path)
-  name = kind.lower().replace('-', '')
-  if name.startswith('roformer'):
+  name = classes.kind_of(path)
+  if name == 'roformer':
     advice = _BY_CHARACTERS
   elif name.startswith(_OTHER_CLASSES) and path.name != 'tokenizer.json':
     advice = 'this model cannot be read'
   else:
     return
   raise InputError(
-    f'{path.parent} is of the class {first_line(kind)}, which splits words otherwise than '
+    f'{path.parent} is of the class {name}, which splits words otherwise than '
     f'here with a {path.name}; {advice}.'
   )

@@ -19,12 +19,12 @@ import sentencepiece
 from bert_jax.errors import InputError, quoted
 from bert_jax.files import Path
 from bert_jax.text import files, protobuf
+from bert_jax.tokenizers import classes
 from bert_jax.tokenizers.reserved import RESERVED, Around, reserved_ids
 from bert_jax.tokenizers.tokenizer import SPACE, Tokenizer
 from bert_jax.tokenizers.wordpiece import special_token
 
 FILES = 'spiece.model', 'sentencepiece.bpe.model', 'spm.model'
-_DEBERTA, _T5 = 'DebertaV2Tokenizer', 'T5Tokenizer'
 # Field numbers in sentencepiece_model.proto; _UNIGRAM is a value of _MODEL_TYPE.
 _TRAINER, _MODEL_TYPE, _UNIGRAM = 2, 3, 1
 _NORMALIZER, _CHARSMAP = 3, 2
@@ -39,7 +39,6 @@ _SENTINELS = tuple(f'<extra_id_{i}>' for i in reversed(range(100)))
 class Release(NamedTuple):
   """What a class of tokenizers makes of a SentencePiece model."""
 
-  model_type: str = ''  # the model_type of the config.json beside it
   begins: tuple[str, ...] = ()  # the first pieces of the model; (): any
   first: tuple[str, ...] = ()  # special pieces that come before them
   replaced: int = 0  # so many pieces of the model stand among `first` already
@@ -47,13 +46,14 @@ class Release(NamedTuple):
   around: Around | None = None  # None: as in a BERT
 
 
+# By class of tokenizers, see classes.kind_of.
 CLASSES = {
-  'AlbertTokenizer': Release('albert'),
-  'FNetTokenizer': Release('fnet'),
-  'XLMRobertaTokenizer': Release('xlm-roberta', _FAIRSEQ, _XLM_R, 3, ('<mask>',)),
-  'CamembertTokenizer': Release('camembert', _FAIRSEQ, _CAMEMBERT, 1, ('<mask>',)),
-  _T5: Release('t5', _OF_T5, _OF_T5, 3, _SENTINELS, Around((), (1,), (1,))),
-  _DEBERTA: Release('deberta-v2', ('[PAD]', '[CLS]', '[SEP]', '[UNK]'), last=('[MASK]',)),
+  'albert': Release(),
+  'fnet': Release(),
+  'xlmroberta': Release(_FAIRSEQ, _XLM_R, 3, ('<mask>',)),
+  'camembert': Release(_FAIRSEQ, _CAMEMBERT, 1, ('<mask>',)),
+  't5': Release(_OF_T5, _OF_T5, 3, _SENTINELS, Around((), (1,), (1,))),
+  'debertav2': Release(('[PAD]', '[CLS]', '[SEP]', '[UNK]'), last=('[MASK]',)),
 }
 OURS = Release()  # and of others, who train their models as SentencePiece's documentation says
 
@@ -71,13 +71,13 @@ def read_model(path: Path) -> Tokenizer:
 
 def content_of(path: Path) -> tuple[dict[str, Any], Release]:
   """(the content of a tokenizer.json, the Release) of the model at a path."""
-  name = _class_of(path)
-  if path.name not in FILES or (path.name == 'spm.model' and name != _DEBERTA):
+  name = classes.kind_of(path)
+  if path.name not in FILES or (path.name == 'spm.model' and name != 'debertav2'):
     return model_content(path.read_bytes(), str(path)), OURS
   if name not in CLASSES:
     raise InputError(
-      f'{path} is not known to be of a family that is read; '
-      f'write its tokenizer_class ({" or ".join(CLASSES)}) into tokenizer_config.json.'
+      f'{path} is not known to be of a family that is read; write its tokenizer_class, such as '
+      'AlbertTokenizer or T5Tokenizer, into tokenizer_config.json.'
     )
   release = CLASSES[name]
   model, kind, charsmap = _parsed(path.read_bytes(), str(path))
@@ -92,10 +92,10 @@ def content_of(path: Path) -> tuple[dict[str, Any], Release]:
   added = []
   for i, (piece, _) in enumerate(vocabulary):
     if piece in special:
-      takes_blank = 'mask' in piece.lower() and name != _DEBERTA
+      takes_blank = 'mask' in piece.lower() and name != 'debertav2'
       added.append(special_token(i, piece, lstrip=takes_blank))
   settings = files.json_of(path.with_name('tokenizer_config.json'))
-  if name == _DEBERTA:
+  if name == 'debertav2':
     before = [_LOWER, _STRIP] if settings.get('do_lower_case') else [_STRIP]
     steps, splitters = [*before, *charsmap, _ONE_BLANK], [SPACE]
     if settings.get('split_by_punct'):
@@ -144,14 +144,21 @@ def _of_albert(settings: dict[str, Any]) -> list[dict[str, Any]]:
   return steps
 
 
-def ids_of(path: Path) -> dict[str, int]:
-  """{piece: id} of a model; {} of a released one of a family that is not read."""
-  if path.name != 'spm.model' and _class_of(path) not in CLASSES:
-    return {}
-  vocabulary = content_of(path)[0]['model']['vocab']
-  if isinstance(vocabulary, dict):
-    return vocabulary
-  return {piece: i for i, (piece, _) in enumerate(vocabulary)}
+def table_of(path: Path, known: dict[str, int]) -> dict[str, dict[str, float]]:
+  """{'id': {piece: id}, 'score': {piece: score}} of the plain pieces of a model. Ids are counted
+  from the `known` one of the first piece, since classes put special pieces before it."""
+  model, _, _ = _parsed(path.read_bytes(), str(path))
+  ids, scores, shift = {}, {}, 0
+  for i in range(len(model)):
+    piece = model.id_to_piece(i)
+    if model.is_control(i) or model.is_unknown(i):
+      continue
+    if not ids:
+      shift = known.get(piece, i) - i
+    ids[piece] = i + shift
+    if not re.search(r'\d,$', piece):  # see _with_special
+      scores[piece] = model.get_score(i)
+  return {'id': ids, 'score': scores}
 
 
 def model_content(data: bytes, source: str = 'the model') -> dict[str, Any]:
@@ -234,13 +241,3 @@ def _parsed(data: bytes, source: str) -> tuple[Any, Any, list[dict[str, Any]]]:
     return model, kind, []
   encoded = base64.b64encode(charsmap).decode()
   return model, kind, [{'type': 'Precompiled', 'precompiled_charsmap': encoded}]
-
-
-def _class_of(path: Path) -> str:
-  """The name of the tokenizer's class, as the files beside a model say."""
-  named = files.json_of(path.with_name('tokenizer_config.json')).get('tokenizer_class')
-  if named:
-    return str(named).removesuffix('Fast')
-  kind = files.json_of(path.with_name('config.json')).get('model_type')
-  by_type = {release.model_type: name for name, release in CLASSES.items()}
-  return str(by_type.get(kind))

@@ -120,8 +120,8 @@ class Tokenizer:
     if self.encloses:
       self.between = len(between)
       self.reserved['[SEP]'] = behind[0]
-      if before:
-        self.reserved['[CLS]'] = before[0]
+    if len(before) == 1:
+      self.reserved['[CLS]'] = before[0]
     # Of tokens added beside these, texts are searched for all but those with a reserved name.
     added = {token['content'] for token in self._added}
     self._hidden = {self.pieces[i] for i in self.special_ids} | (SPELLINGS - added)
@@ -150,7 +150,8 @@ class Tokenizer:
     if name not in self.reserved:
       raise InputError(
         f'{self.source} has no {name} (nor {OTHER_NAMES[name]}), '
-        'and what is asked of this model needs it.'
+        'and what is asked of this model needs it (a causal classifier does not that has '
+        'table.ends=false).'
       )
     return self.reserved[name]
 

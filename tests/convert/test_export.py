@@ -30,6 +30,7 @@ from bert_jax.tasks import TASKS
 from bert_jax.tools import convert
 from bert_jax.workdir import trained
 
+LONG = 'the old river ' * 5 + 'crosses ' * 4 + 'stone , near a market ! ' * 9  # over 24, too
 TEXTS = ['The river crosses the OLD stone, near a market.', 'café, Café 河流!', 'a', 'déjà-vu 1,22']
 
 
@@ -288,6 +289,22 @@ def test_a_text_is_cut_where_it_was_in_training(tmp_path, long_texts):
   assert settings.get('truncation_side', 'right') == ('left' if long_texts == 'tail' else 'right')
   said = 'for them it gives other answers' in (folder / 'README.md').read_text()
   assert said == (long_texts == 'windows')
+  if not said:  # as others read it, too, and pairs
+    again = trained.load(rewrite(folder))._replace(step=0)
+    expected, found = (Model(x._replace(step=0)) for x in (found, again))
+    for ask in (
+      lambda model: model.classify([LONG]),
+      lambda model: model.pair([(LONG, 'a market')]),
+    ):
+      assert ask(found)[0] == pytest.approx(ask(expected)[0], abs=1e-6)
+
+
+def test_a_side_on_which_nothing_is_cut_here_is_named(tmp_path, caplog):
+  _, folder = exported(tmp_path, 'masked-lm')
+  path = folder / 'tokenizer_config.json'
+  path.write_text(json.dumps(json.loads(path.read_text()) | {'truncation_side': 'left'}))
+  trained.load(folder)
+  assert 'cut at its end here, though truncation_side is left' in caplog.text
 
 
 # ---- under their own classes ---------------------------------------------------------------------
@@ -328,10 +345,12 @@ def test_a_long_text_gets_the_same_answer_from_theirs(tmp_path, transformers, lo
   found = made('classifier')
   found.config.data.seq_length, found.config.table.long_texts = 10, long_texts
   theirs = transformers.pipeline('text-classification', str(sent(tmp_path, found)), top_k=None)
-  text = 'the old river ' * 5 + 'crosses ' * 4 + 'stone , near a market ! ' * 9  # over 24, too
-  other = {answer['label']: answer['score'] for answer in theirs([text], truncation=True)[0]}
-  (ours,) = Model(found).classify([text])
-  assert ours == pytest.approx(other, abs=1e-5)
+  ours = Model(found._replace(step=0))
+  for texts in (LONG,), (LONG, 'a market'), ('the river', LONG):
+    asked = dict(zip(('text', 'text_pair'), texts))
+    other = {answer['label']: answer['score'] for answer in theirs([asked], truncation=True)[0]}
+    found = ours.pair([texts]) if len(texts) == 2 else ours.classify([*texts])
+    assert found[0] == pytest.approx(other, abs=1e-5)
 
 
 @pytest.mark.slow

@@ -180,3 +180,39 @@ def test_a_gpt2_writes_as_its_generation_config_says(recorded, tmp_path):
   assert json.loads((tmp_path / 'out' / 'generation_config.json').read_text()) == said
   again = trained.load(tmp_path / 'out').config.language_model.writing
   assert dict(again) == dict(found.config.language_model.writing)
+
+
+@pytest.mark.parametrize('case, beams', [('gpt2', 'num_beams=3, '), ('bart', '')])
+def test_settings_of_generation_that_are_not_read_are_named(
+  tmp_path, recorded, caplog, case, beams
+):
+  said = dict(num_beams=3, repetition_penalty=1.5, min_length=0, max_length=20)
+  folder = folder_of(tmp_path, recorded, case, **said)
+  (folder / 'generation_config.json').write_text('{"forced_bos_token_id": 0, "do_sample": false}')
+  trained.load(folder)
+  named = f'forced_bos_token_id=0, {beams}repetition_penalty=1.5'
+  assert f'by what is not read: {named}\n' in caplog.text
+
+
+@pytest.mark.parametrize('case', ['openai-gpt', 'gpt2', 'gpt2 with a template'])
+def test_a_run_classifies_by_what_a_gpt_reads(tmp_path, recorded, case):
+  """Each text alone, or behind what its template puts before texts; a vocabulary needs no [SEP]."""
+  name, _, template = case.partition(' ')
+  folder = folder_of(tmp_path / 'gpt', recorded, name)
+  tokenizer = tokenizers.load_folder(folder)
+  begin = [tokenizer.cls_id] if template else []
+  if template:
+    content = tokenizer.released(tokenizers.Around((tokenizer.cls_id,), (), ()))
+    (folder / 'tokenizer.json').write_text(json.dumps(content))
+  (tmp_path / 't.tsv').write_text('sentence\tlabel\nab\tx\nab\ty\n')
+  fields = f'init_from={folder}', f'data.train={tmp_path}/t.tsv', 'table.ends=false'
+  overrides = [f'--config.{x}' for x in (*fields, 'data.seq_length=16')]
+  config = c.load('configs/finetune.py:task=table', overrides)
+  config = initialization.config_of(initialization.start_of(config, ''), config, tmp_path / 'W')
+  rows = TASKS['classification'].sources(config, tokenizers.load_folder(folder), ['train'])['train']
+  (ids,) = tokenizer.ids_batch(['ab'])
+  row = rows[0]
+  assert [*row['input_ids'][row['segment_ids'] == 1]] == begin + [*ids]
+  config.init_from = str(released.exported(tmp_path / 'bert')[1])
+  with refused('table.ends=false is for causal models'):
+    initialization.config_of(initialization.start_of(config, ''), config, tmp_path / 'W')

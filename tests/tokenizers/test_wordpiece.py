@@ -204,8 +204,8 @@ CONFIG = 'tokenizer_config'
   [
     (CONFIG, '{', 'cannot be read as JSON'),
     (CONFIG, [], 'does not hold a JSON object'),
-    (CONFIG, {'tokenizer_class': 'BertJapaneseTokenizer'}, 'BertJapaneseTokenizer'),
-    ('config', {'tokenizer_class': 'BertJapaneseTokenizer'}, 'BertJapaneseTokenizer'),
+    (CONFIG, {'tokenizer_class': 'BertJapaneseTokenizer'}, 'class bertjapanese'),
+    ('config', {'tokenizer_class': 'BertJapaneseTokenizer'}, 'class bertjapanese'),
     ('config', {'model_type': 'roformer'}, 'roformer'),
   ],
 )

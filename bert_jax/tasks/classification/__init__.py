@@ -40,7 +40,7 @@ FIELDS = affecting({'rows'}, {
     affects={'rows'}),
   'table.prior': labelled.prior_field('share of each label, or mean and scale of numbers'),
   'table.ends': Field(True,
-    '[CLS] stands before and [SEP] behind each text; false: nothing (GPT-2)'),
+    '[CLS] stands before and [SEP] behind each text; false: what a prompt begins with (GPT-2: nothing)'),
   'table.long_texts': Field('head',
     'what is kept of a text that is too long; windows: all of it, logits averaged',
     allowed=('head', 'tail', 'head_tail', 'windows')),
@@ -74,7 +74,6 @@ def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
     not table.sigmoid or table.regression,
     'table.sigmoid=true is for numbers; set table.regression=true, or leave it.',
   )
-  yield table.ends or config.model.causal, 'table.ends=false is for causal models; leave it.'
   yield (
     weights == ('balanced',) or pairs_with_positive_numbers(weights),
     f"table.class_weights is {quoted(weights)}; write ((label, weight), ...) or ('balanced',).",
@@ -100,6 +99,8 @@ def from_released(config: ConfigDict, released: Released) -> None:
     )
   table.pooling = {theirs: ours for ours, theirs in POOLED.items()}[released.pooling]
   table.ends = not config.model.causal
+  if released.cut_side == 'left':
+    table.long_texts = 'tail'
   table.multi_label = released.problem == 'multi_label_classification'
   table.regression = not table.multi_label and len(labels) == 1
   known = '', *ACTIVATIONS.values()

@@ -38,6 +38,8 @@ from bert_jax.tokenizers import Tokenizer
 def resolve(config: ConfigDict) -> ConfigDict:
   """Fills in table.labels (the labels of the training data, sorted) and balanced class weights."""
   table, is_balanced = config.table, config.table.class_weights == ('balanced',)
+  if not (table.ends or config.model.causal):  # which the model of init_from may say
+    raise InputError('table.ends=false is for causal models; leave it.')
   if not config.data.train and (config.data.eval or table.labels or table.regression):
     raise InputError(
       'data.train is empty; name the training data (only task=docs, on the embedded documentation, '
@@ -134,12 +136,15 @@ class Texts(Scored):
     self.tokens, self.size = encoded.sizes.sum(axis=0), len(labels)
     is_pair, limit = len(sides) == 2, labelled.limit(config)
     more = tokenizer.between - 1 if is_pair else 0  # further [SEP]s between the texts
-    room = limit - 1 - len(sides) - more
+    ends = table.ends or (bool(tokenizer.begin_ids), False)
+    has_cls, has_sep = np.broadcast_to(ends, 2).astype(int)
+    special = more + has_cls + has_sep * len(sides)
+    room = limit - special
     counts = self._window_counts(config, room, is_pair, problems)
     self.text_of = np.repeat(np.arange(self.size), counts)
     window_of = np.arange(len(self.text_of)) - np.repeat(np.cumsum(counts) - counts, counts)
     left = self.tokens[self.text_of] - window_of * windows.stride_of(room)
-    lengths = np.minimum(left, room) + more + (1 + len(sides) if table.ends else 0)
+    lengths = np.minimum(left, room) + special
     if table.long_texts == 'windows' and not is_pair:
       self.read = list(sides[0])
     weights = (encoded.known / counts).astype(np.float32)
@@ -147,7 +152,7 @@ class Texts(Scored):
       tokenizer,
       CutTexts(tokenizer, sides, room, table.long_texts, self.text_of, window_of),
       per_example={'labels': labels[self.text_of], 'weights': weights[self.text_of]},
-      ends=table.ends,
+      ends=ends,
       lengths=lengths,
       **labelled.shape(config),
     )

@@ -40,7 +40,7 @@ FIELDS = affecting({'rows'}, {
     affects={'rows'}),
   'table.prior': labelled.prior_field('share of each label, or mean and scale of numbers'),
   'table.ends': Field(True,
-    '[CLS] stands before and [SEP] behind each text; false: what a prompt begins with (GPT-2: nothing)'),
+    '[CLS] stands before and [SEP] behind each text; false: as a prompt begins (GPT-2: alone)'),
   'table.long_texts': Field('head',
     'what is kept of a text that is too long; windows: all of it, logits averaged',
     allowed=('head', 'tail', 'head_tail', 'windows')),

@@ -53,7 +53,7 @@ def as_class(path: Path, content: dict[str, Any]) -> dict[str, Any]:
     value, found = settings.get(key, usual), _steps(content, step)
     if kind in classes and isinstance(effect, str):
       for part in found:
-        part[effect] = value
+        part[effect] = part.get('lowercase', False) if value is None else value
     elif kind in classes and bool(found) == (value == effect):
       raise InputError(
         f'{path} contradicts its class, {kind}, in which {key} is {value}; mend it, or '

@@ -25,6 +25,8 @@ TRAINING = config_model.settings_affecting('start') | {
   'hidden_dropout_prob',
   'attention_probs_dropout_prob',
   'attention_output_dropout_prob',
+  'classifier_dropout_prob',
+  'span_dropout_prob',
   'attention_implementation',
   'dtype',
   'scan_layers',

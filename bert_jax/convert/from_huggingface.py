@@ -40,6 +40,7 @@ class Weights(NamedTuple):
   flat: dict[str, np.ndarray]  # {path: float32 array, layers apart, vocabulary not padded}
   ignored: dict[str, str]  # {source name, or rows of it: why no parameter here comes from it}
   unused: dict[str, str]  # {source name: why it could not be used}
+  unread: str  # why the head that config.json names is not read, a sentence; '' if it is
 
 
 def locate(path: str | Path) -> Path:
@@ -96,10 +97,12 @@ def read(folder: Path) -> Weights:
   unused, silent = _of_no_use(names, incomplete, objective, model['token_pooler'])
   ignored |= silent
   rest = tensors.keys() - {*names.values(), *ignored, *stand_ins}
-  unused |= _without_place(rest, source_names, family) | vectors.read(folder).unread
+  unused |= _without_place(rest, source_names, family)
   for name in unused:
     if name.startswith(other_head.names):
       unused[name] = other_head.why
+  unread = _unread(folder, description.architecture, objective, unused)
+  unused |= vectors.read(folder).unread
   flat, sources = {}, {}
   for path, name in sorted(names.items()):
     if name not in unused and name not in ignored:
@@ -110,7 +113,7 @@ def read(folder: Path) -> Weights:
     _check_shape(sources[path], x, places[path], model)
   if unused:
     log.info('%s: not used: %s', file, ', '.join(sorted(unused)))
-  return Weights(description, objective, flat, ignored, unused)
+  return Weights(description, objective, flat, ignored, unused, unread)
 
 
 def _not_parameters(source_names, tensors, copies, paths):
@@ -177,6 +180,21 @@ def _objective(description: Description, parts: Collection[str]) -> str:
       if set(parts) >= set(head.parameters) and (is_named or not head.found_by_class_name):
         fitting.append(((is_labelled, is_named, len(head.parameters)), task.name))
   return max(fitting, key=lambda rank_and_name: rank_and_name[0])[1]
+
+
+def _unread(folder, architecture, objective, unused):
+  """Why the head of a class is not read, a sentence; '' if models for the objective have it, or if
+  all there is makes vectors."""
+  heads = [head.class_suffix for head in TASKS[objective].heads]
+  of_vectors = vectors.read(folder)
+  makes_vectors = not unused and (of_vectors.vector.pooling or of_vectors.unread)
+  if makes_vectors or not architecture or architecture.endswith(('Model', *heads)):
+    return ''
+  name, why = min(unused.items(), default=('its weights', 'none of them is of such a head'))
+  return (
+    f'config.json says {architecture}, whose head is not read ({name}: {why}); ask for vectors '
+    '(task embed), or fine-tune a head (configs/finetune.py).'
+  )
 
 
 def _of_no_use(names, incomplete, objective, pools_tokens):

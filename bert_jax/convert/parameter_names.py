@@ -11,6 +11,7 @@ from typing import Any
 from bert_jax.convert import sentence_transformers
 from bert_jax.convert.families import record
 from bert_jax.convert.families.record import Place, ReleasedFamily
+from bert_jax.errors import InputError, listed
 
 FIELDS = {
   'V': 'vocab_size',
@@ -150,8 +151,13 @@ def _wrapper(names, family):
   (ending,) = family.endings['embed'].values()
   words = family.modules['encoder/embeddings/word_embeddings'] + ending
   words = re.compile(rf'(.*\.|){re.escape(words.removeprefix(family.prefix))}')
-  found = {match[1].removesuffix(family.prefix) for match in map(words.fullmatch, names) if match}
-  return min(found, default='')
+  found = sorted({match[1] for match in map(words.fullmatch, names) if match})
+  if len(found) > 1:
+    raise InputError(
+      f'the file holds {len(found)} models, whose names begin with {listed(found)}; keep the '
+      'tensors of one in it.'
+    )
+  return min(found, default='').removesuffix(family.prefix)
 
 
 def not_a_parameter(name: str) -> str:

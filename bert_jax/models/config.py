@@ -94,14 +94,21 @@ class ModelConfig:
     'before the product with the words: dense, activation and norm (BERT), without norm, nothing',
     ('transform', 'dense', 'none'))
   pooler: str = setting('tanh',
-    'dense and tanh on [CLS] (BERT); dense, activation and norm (ModernBERT); dense and gelu '
-    '(ELECTRA); nothing', ('tanh', 'transform', 'gelu', 'none'))
+    'dense and this activation on [CLS]: tanh (BERT), gelu (ELECTRA), relu (DistilBERT); dense, '
+    'hidden_act and norm (ModernBERT); nothing',
+    ('tanh', 'transform', 'gelu', 'gelu_tanh', 'relu', 'swish', 'none'))
   token_pooler: bool = setting(False,
     'heads for tags and answers read each token through the layers of pooler (ModernBERT)')
   classifier_bias: bool = setting(True, 'classifiers add a bias (GPT-2: none)')
   attention_output_dropout_prob: float = setting(0.0,
     'dropout on what attention, or another mixer, adds; 0: hidden_dropout_prob', '[0, 1)',
     affects=())
+  classifier_dropout_prob: float = setting(0.0,
+    'dropout before a classifier of whole texts (DistilBERT: 0.2); 0: hidden_dropout_prob',
+    '[0, 1)', affects=(), past=0.0)
+  span_dropout_prob: float = setting(0.0,
+    'dropout before the head for answers in a text (DistilBERT: 0.1)', '[0, 1)', affects=(),
+    past=0.0)
   scaled_initializer: bool = setting(False,
     'layers that add to the residual: initializer_range / sqrt(2 * layers)', affects={'start'})
   causal: bool = setting(False, 'no token sees a later one (GPT)')

@@ -19,7 +19,7 @@ from bert_jax.models.embeddings import word_table
 
 class Pooler(nn.Module):
   """Turns the hidden state of each example's [CLS] into what a classifier reads, by config.pooler:
-  dense and tanh (BERT) or gelu (ELECTRA); dense, activation and norm (ModernBERT); or nothing."""
+  dense and tanh (BERT) or this activation; dense, hidden_act and norm (ModernBERT); or nothing."""
 
   config: ModelConfig
 
@@ -29,7 +29,7 @@ class Pooler(nn.Module):
     if config.pooler == 'none':
       return x_BND
     x_BND = layers.dense(config, config.hidden_size, 'dense', config.head_bias)(x_BND)
-    kinds = {'tanh': jnp.tanh, 'gelu': layers.gelu}
+    kinds = layers.ACTIVATIONS | {'tanh': jnp.tanh}
     x_BND = kinds.get(config.pooler, layers.ACTIVATIONS[config.hidden_act])(x_BND)
     return layers.norm(config)(x_BND) if config.pooler == 'transform' else x_BND
 

@@ -58,7 +58,15 @@ class LabelledExamples(ExampleRows):
   @property
   def head(self) -> nn.Module:
     """The module whose answers are learned. Default: a classifier, without labels of one number."""
-    return models.Classifier(self.model, self.outputs or max(1, len(self.labels)))
+    model = dataclasses.replace(self.model, hidden_dropout_prob=self.head_dropout)
+    return models.Classifier(model, self.outputs or max(1, len(self.labels)))
+
+  @property
+  def head_dropout(self) -> float:
+    """The probability of dropout on what the head reads."""
+    model = self.model
+    of_texts = 0.0 if self.of_tokens else model.classifier_dropout_prob
+    return of_texts or model.hidden_dropout_prob
 
   def init(self, rng: jax.Array) -> Params:
     heads = {self.part: self.head}

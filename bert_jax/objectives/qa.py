@@ -47,8 +47,14 @@ class QuestionAnswering(LabelledExamples):
     usual = 'qa', 'exact', 'f1'
     return usual + UNANSWERABLE if self.unanswerable else usual
 
+  @property
+  def head_dropout(self) -> float:
+    return self.model.span_dropout_prob
+
   def logits(self, params: Params, batch: Batch, rng: Key = None) -> jax.Array:
-    """Logits [B, T, 2] float32 of start and end; rng: dropout in the encoder (none in the head)."""
+    """Logits [B, T, 2] float32 of start and end; rng turns dropout on."""
+    if self.head_dropout:
+      return super().logits(params, batch, rng)
     hidden_BTD = encode(self.model, params['encoder'], batch, rng)
     return apply(self.head, params['span'], self.inputs(params, batch, hidden_BTD))
 

@@ -51,6 +51,7 @@ class Model:
     show_log()
     origin = source if isinstance(source, trained.Trained) else trained.load(source, which)
     self.tokenizer, self.step, self.vector = origin.tokenizer, origin.step, origin.vector
+    self.unread = origin.unread
     config = origin.config.copy_and_resolve_references()
     # These fields were set for the device of the training.
     config.model.update(scan_layers=False, remat='none', attention_implementation='einsum')
@@ -207,7 +208,10 @@ class Model:
 
   @property
   def default_task(self) -> str:
-    """The default task: the objective's first for which the model has all parts."""
+    """The default task: the objective's first for which the model has all parts; InputError if its
+    head is not read, so that another task would be answered."""
+    if self.unread:
+      raise InputError(self.unread)
     return next(iter(self.tasks))
 
   @property
@@ -233,11 +237,13 @@ class Model:
       if task not in PREDICTIONS:
         raise InputError(f'task {task!r} is not known; use one of {", ".join(PREDICTIONS)}.')
       raise InputError(
-        f'this model was trained for {self.config.objective!r} and has no '
+        self.unread
+        or f'this model was trained for {self.config.objective!r} and has no '
         f'{_lacked(task, PREDICTIONS[task])}.'
       )
     if not self._has_parts(prediction):
-      raise InputError(f'the weights of this model came without a {_lacked(task, prediction)}.')
+      lacked = _lacked(task, prediction)
+      raise InputError(self.unread or f'the weights of this model came without a {lacked}.')
     given: dict[str, Any] = {}
     for name, value in options.items():
       if value is None:

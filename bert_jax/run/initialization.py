@@ -179,6 +179,8 @@ def _sizes(config, model, set_by_user):
   fixed = set(config_model.settings_affecting('weights'))
   if task.reads_corpus or 'model.causal' in set_by_user:
     fixed.discard('causal')  # pre-training may read another way; other tasks if the user says so
+  heads = {'classifier_dropout_prob', 'span_dropout_prob'}
+  fixed |= {name for name in heads if f'model.{name}' not in set_by_user}
   if not (model['projection_size'] and task.vector):  # there is none, or a new one
     fixed -= {'projection_size', 'projection_act', 'projection_bias'}
   sizes = {field: value for field, value in model.items() if field in fixed}

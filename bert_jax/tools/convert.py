@@ -123,6 +123,7 @@ def write_workdir(workdir: Path, model: trained.Trained, facts: Mapping[str, Any
     'converted': facts,
     'vocabulary': model.tokenizer.fingerprint,
     'vector': list(model.vector),
+    'unread': model.unread,
   }
   contents.claim(workdir, config)
   model.tokenizer.save(workdir)

@@ -32,6 +32,7 @@ class Trained(NamedTuple):
   # How a sentence vector is made of its hidden states, if it was trained for that or says so.
   vector: vectors.Vector = vectors.UNKNOWN
   metrics: Mapping[str, float] = MappingProxyType({})  # of the evaluation of its checkpoint
+  unread: str = ''  # why the head of a released model is not read, a sentence
 
 
 def load(source: str | Path, which: str | int = 'latest') -> Trained:
@@ -53,7 +54,8 @@ def load(source: str | Path, which: str | int = 'latest') -> Trained:
   if task.prior:
     config_lib.set_field(config, task.prior, ())
   vector = vector_of(config, meta)
-  return Trained(config, tokenizer, params, meta['step'], vector, meta['metrics'])
+  unread = meta.get('unread', '')
+  return Trained(config, tokenizer, params, meta['step'], vector, meta['metrics'], unread)
 
 
 def vector_of(config: ConfigDict, meta: Mapping[str, Any]) -> vectors.Vector:
@@ -79,7 +81,8 @@ def from_weights(folder: Path, weights: from_huggingface.Weights) -> Trained:
   config = released_config.config_of(weights, tokenizer, vectors.longest(folder))
   run_tokenizer.check_fits(tokenizer, config.model, folder)
   params = jax.device_put(from_huggingface.tree(weights.flat, models.ModelConfig(**config.model)))
-  return Trained(config, tokenizer, params, 0, vectors.read(folder).vector)
+  vector = vectors.read(folder).vector
+  return Trained(config, tokenizer, params, 0, vector, unread=weights.unread)
 
 
 def part_of(model: Trained, part: str) -> Trained:
@@ -119,9 +122,8 @@ def load_params(
       saved = manifest.parts(meta)
       lacking = [part for part in shapes if part not in saved]
       if lacking and not partial:
-        raise InputError(
-          f'{workdir} has no {", ".join(lacking)}; start from it with --config.init_from.'
-        )
+        what = meta.get('unread') or 'start from it with --config.init_from.'
+        raise InputError(f'{workdir} has no {", ".join(lacking)}; {what}')
       wanted = {part: tree for part, tree in shapes.items() if part in saved}
       trees, _ = checkpoints.restore_step(number, {'params': wanted})
       return trees['params'], meta

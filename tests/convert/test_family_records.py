@@ -30,6 +30,9 @@ def drawn(family, rng):
   window, every = (0, 0) if rng.integers(3) == 0 else (number(), int(rng.choice([0, 2, 3])))
   width = model['hidden_size'] if family.fields.get('mixer') == 'fourier' else number() + 100
   others = {
+    'pooler': model['hidden_act'],
+    'classifier_dropout_prob': share(),
+    'span_dropout_prob': share(),
     'embedding_size': width,
     'num_decoder_layers': int(rng.choice([0, 3])),
     'attention_window': window,

@@ -1,6 +1,6 @@
 """Records what models of Hugging Face compute and write, into hf_released.npz: ModernBERT, ALBERT,
-ELECTRA, FNet, GPT-2, OpenAI-GPT, BART, XLM-R, CamemBERT, MPNet, Nomic's BERT,
-RoFormer, EuroBERT and T5's encoder.
+ELECTRA, FNet, GPT-2, OpenAI-GPT, BART, XLM-R, CamemBERT, MPNet, Nomic's BERT, RoFormer, EuroBERT,
+DistilBERT and T5's encoder.
 
     python tests/golden/make_released_golden.py    # torch 2.13 (CPU) and transformers 5.23 wrote it
 
@@ -25,6 +25,7 @@ from golden.make_hf_golden import adamw_losses, draw, save
 FILE = Path(__file__).with_name('hf_released.npz')
 STEPS, RATE, WEIGHT_DECAY = 20, 3e-3, 1.0
 LENGTHS = 24, 9, 15, 4  # real tokens of each row
+CLASSES = 2, 0, 1, 0  # the label of each, where whole rows have one
 PAD, MASK, FIRST, VOCAB = 0, 4, 5, 26
 END, BART_END, TOKENS = 25, 2, 10
 SIZES = dict(vocab_size=VOCAB, hidden_size=12, num_hidden_layers=4, num_attention_heads=2)
@@ -55,6 +56,8 @@ EURO |= {'rope_parameters': {'rope_theta': 70.0, 'rope_type': 'default'}}
 BOS = {'classifier_pooling': 'bos'}
 T5 = dict(vocab_size=VOCAB, d_model=12, num_layers=4, num_heads=2, d_kv=6, d_ff=20)
 T5 |= dict(relative_attention_num_buckets=8, relative_attention_max_distance=15)
+DISTIL = dict(vocab_size=VOCAB, dim=12, n_layers=3, n_heads=2, hidden_dim=20, pad_token_id=PAD)
+DISTIL |= dict(max_position_embeddings=24, seq_classif_dropout=0.3, qa_dropout=0.15)
 CAMEMBERT = XLM | dict(bos_token_id=5, eos_token_id=6)
 # {case: (class, its config)}.
 WRITERS = {
@@ -115,10 +118,15 @@ CASES = {
   'eurobert tagger': ('EuroBertForTokenClassification', EURO | LABELS),
   'camembert': ('CamembertForMaskedLM', CAMEMBERT),
   'camembert classifier': ('CamembertForSequenceClassification', CAMEMBERT | LABELS),
+  'distilbert': ('DistilBertForMaskedLM', DISTIL | {'activation': 'relu'}),
+  'distilbert classifier': ('DistilBertForSequenceClassification', DISTIL | LABELS),
+  'distilbert choice': ('DistilBertForMultipleChoice', DISTIL),
+  'roformer silu': ('RoFormerForSequenceClassification', SIZES | LABELS | {'hidden_act': 'silu'}),
   't5': ('T5EncoderModel', T5),
   't5 gated': ('T5EncoderModel', T5 | {'feed_forward_proj': 'gated-gelu'}),
 } | WRITERS
-TRAINED = 'modernbert', 'xlm-roberta', 'camembert', 'mpnet'  # whose losses are recorded
+# Whose losses are recorded.
+TRAINED = 'modernbert', 'xlm-roberta', 'camembert', 'mpnet', 'distilbert classifier'
 PROMPTS = [3, 17, 4, 9, 21], [8], [11, 12, 13], [END], [6, 6, 20, 2, 14, 7, 1]
 # {name: arguments of generate}.
 WAYS = {
@@ -256,7 +264,9 @@ def losses(model):
 
   def loss(step):
     batch = draw_batch(step)
-    return model(**inputs_of(model, batch), labels=torch.tensor(batch['labels'])).loss
+    of_texts = type(model).__name__.endswith('ForSequenceClassification')
+    labels = CLASSES if of_texts else batch['labels']
+    return model(**inputs_of(model, batch), labels=torch.tensor(labels)).loss
 
   return adamw_losses(model, RATE, WEIGHT_DECAY, map(loss, range(STEPS)))
 

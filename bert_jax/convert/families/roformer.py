@@ -4,23 +4,24 @@ import numpy as np
 
 from bert_jax.convert.families.bert import MLM
 from bert_jax.convert.families.electra import CLASSIFIER, ELECTRA
-from bert_jax.convert.families.record import OtherHead, has_gelu, renamed
+from bert_jax.convert.families.record import ACTIVATIONS, OtherHead, renamed
 from bert_jax.models.positions import sinusoidal_table
 
 _OTHERS = 'replaced/', 'mlm', 'encoder/embeddings/position_embeddings'
 _NAMES = {ours: x for ours, x in ELECTRA.modules.items() if not ours.startswith(_OTHERS)}
 _MODULES = renamed(_NAMES, 'electra.', 'roformer.') | MLM
-_OF_LAYERS = "RoFormer's classifier has the hidden_act of its layers, and ours gelu"
-_ACTIVATION = OtherHead(('classifier.',), ('pooler', 'classifier'), _OF_LAYERS)
 _BY_LAST = "RoFormer's choice is by the last token of a row"
 _LAST = OtherHead(('classifier.',), ('classifier',), _BY_LAST)
 
 
 def _other_head(said, names):
-  if said.architecture.endswith('ForMultipleChoice'):
-    return _LAST
-  is_same = has_gelu(said.model) or 'classifier.out_proj.weight' not in names
-  return OtherHead() if is_same else _ACTIVATION
+  return _LAST if said.architecture.endswith('ForMultipleChoice') else OtherHead()
+
+
+def _read(path, content):
+  """Its classifier has the activation of its layers."""
+  act = content['hidden_act']
+  return content | {'pooler': ACTIVATIONS.get(act, act)}
 
 
 def _buffers(model):
@@ -32,7 +33,8 @@ def _buffers(model):
 
 
 def _fits(exported):
-  return 'pooler' not in exported.parts or has_gelu(exported.model)
+  model = exported.model
+  return 'pooler' not in exported.parts or model['pooler'] == model['hidden_act']
 
 
 # An ELECTRA's embeddings and heads for labels, and a BERT's for masks.
@@ -45,8 +47,10 @@ ROFORMER = ELECTRA._replace(
   side_by_side=True,
   buffers=_buffers,
   defaults={'embedding_size': 0},
-  fields=ELECTRA.fields | {'position_embeddings': 'rotary'},
+  fields={'position_embeddings': 'rotary'},
+  derived=('pooler',),
   fixed={'rotary_value': (False,)},
+  read=_read,
   fits=_fits,
   lacks=('ForMultipleChoice',),
   other_head=_other_head,

@@ -40,10 +40,10 @@ def wordpiece(path):
   return library.Tokenizer.from_file(str(path / 'tokenizer.json'))
 
 
-def mpnet(path):
+def mpnet(path, words=WORDS):
   """A vocab.txt with BERT's reserved pieces, too, which are read by the class of the tokenizer."""
-  vocabulary = berts()['model']['vocab']
-  words = ['<s>', '<pad>', '</s>', *sorted(vocabulary, key=vocabulary.get), '<mask>']
+  path.mkdir(exist_ok=True)
+  words = ['<s>', '<pad>', '</s>', *words, '<mask>']
   (path / 'vocab.txt').write_text('\n'.join(words) + '\n')
   (path / 'tokenizer_config.json').write_text('{"tokenizer_class": "MPNetTokenizer"}')
   content = berts()

@@ -267,7 +267,7 @@ def lines_of(shared, number=700):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('kind', [*SHIFT, 'gemma'])
+@pytest.mark.parametrize('kind', [*SHIFT, 'gemma', 'mpnet'])
 def test_ids_in_many_languages_are_those_of_transformers(tmp_path, shared, monkeypatch, kind):
   """Of a model alone, of what they save of it, and of what is exported of that."""
   transformers = pytest.importorskip('transformers')
@@ -277,6 +277,9 @@ def test_ids_in_many_languages_are_those_of_transformers(tmp_path, shared, monke
   if kind == 'gemma':
     gemma(tmp_path / 'model', lines, 8000)
     (tmp_path / 'model' / 'config.json').write_text(json.dumps({'model_type': 'modernbert'}))
+  elif kind == 'mpnet':
+    words = (shared / 'vocab' / 'bert-base-uncased.txt').read_text().replace('[unk]', '[UNK]')
+    vocabularies.mpnet(tmp_path / 'model', words.split())
   else:
     fairseq(tmp_path / 'model', kind, lines, 8000)
   theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / 'model')

@@ -23,6 +23,8 @@ from bert_jax.tasks.record import Prediction
 from bert_jax.text import frames
 from bert_jax.workdir import trained
 
+Asked = Iterable[Any]  # a list or generator of texts or records, or a DataFrame
+
 # What any model can be asked, whatever it was trained for.
 OF_ALL = {'embed': EMBED}
 # {task: Prediction}; where families share a task, the last family's.
@@ -94,25 +96,25 @@ class Model:
 
   # ---- A method for each task. Its options are described in predict/README.md. -------------------
 
-  def predict(self, values: Any, **options: Any) -> Any:
+  def predict(self, values: Asked, **options: Any) -> Any:
     """What the method of the default task returns."""
     return self.answer(self.default_task, values, **options)
 
-  def fill_mask(self, values: Any, top_k: int | None = None) -> Any:
+  def fill_mask(self, values: Asked, top_k: int | None = None) -> Any:
     """For each text a list for each of its masks: [(piece, probability), ...], the best first."""
     return self.answer('fill-mask', values, top_k=top_k)
 
-  def perplexity(self, values: Any) -> Any:
+  def perplexity(self, values: Asked) -> Any:
     """For each text a number, NaN where there is none."""
     return self.answer('perplexity', values)
 
-  def next_sentence(self, values: Any) -> Any:
+  def next_sentence(self, values: Asked) -> Any:
     """For each pair the probability that the second text follows the first."""
     return self.answer('next-sentence', values)
 
   def generate(
     self,
-    values: Any,
+    values: Asked,
     max_tokens: int | None = None,
     temperature: float | None = None,
     top_k: int | None = None,
@@ -130,37 +132,37 @@ class Model:
       seed=seed,
     )
 
-  def translate(self, values: Any, beams: int | None = None) -> Any:
+  def translate(self, values: Asked, beams: int | None = None) -> Any:
     """For each text its translation."""
     return self.answer('translate', values, beams=beams)
 
-  def classify(self, values: Any) -> Any:
+  def classify(self, values: Asked) -> Any:
     """For each text or pair {label: probability}, or a number."""
     return self.answer('classify', values)
 
-  def pair(self, values: Any) -> Any:
+  def pair(self, values: Asked) -> Any:
     """As classify, of pairs."""
     return self.answer('pair', values)
 
-  def tag(self, values: Any) -> Any:
+  def tag(self, values: Asked) -> Any:
     """For each text, or list of tokens, its entities, or a tag for each token."""
     return self.answer('tag', values)
 
-  def find_answers(self, values: Any, top_k: int | None = None) -> Any:
+  def find_answers(self, values: Asked, top_k: int | None = None) -> Any:
     """For each (question, context) the best spans of the context."""
     return self.answer('answer', values, top_k=top_k)
 
-  def choose(self, values: Any) -> Any:
+  def choose(self, values: Asked) -> Any:
     """For each (context, question, choice, choice, ...) the probabilities of the choices."""
     return self.answer('choose', values)
 
-  def coreference(self, values: Any) -> Any:
+  def coreference(self, values: Asked) -> Any:
     """For each record which of two names its pronoun means."""
     return self.answer('coreference', values)
 
   def embed(
     self,
-    values: Any,
+    values: Asked,
     pooling: str | None = None,
     normalize: bool | None = None,
     prompt: str | None = None,
@@ -175,7 +177,7 @@ class Model:
     parts = [(text,) if isinstance(text, str) else text for text in texts]
     return [hidden_states.states(self, part) for part in parts]
 
-  def answer(self, task: str, values: Any, **options: Any) -> Any:
+  def answer(self, task: str, values: Asked, **options: Any) -> Any:
     """Answers values by a task, which may be of a family of your own. Elements of a list that have
     no answer are counted; InputError if none can have one, unless texts are empty."""
     is_frame = frames.is_frame(values)

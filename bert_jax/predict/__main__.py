@@ -201,7 +201,7 @@ def parsed(ask: Ask, value: Any, columns: Sequence[str], faults: Counter) -> tup
   if isinstance(value, tables.Row):
     identity = ask.identity(value)
     if not columns:
-      return ask.of_table([value], 'predict')[0], identity
+      return ask.of_table([tables.with_nulls(value)], 'predict')[0], identity
   try:
     if isinstance(value, InputError):
       return value, identity

@@ -68,9 +68,6 @@ class Ask(abc.ABC):
     if not rows:
       return []
     columns = self._columns(rows[0])
-    if columns != self._taken:
-      self._taken = columns
-      log.info('%s reads the columns %s', task, listed(filter(None, columns.values())))
     is_whole = any(name in rows[0] for name in self.others)  # a record of another form
     for name in self.fields:
       if not columns[name] and not is_whole:
@@ -79,6 +76,9 @@ class Ask(abc.ABC):
           f'{task}: the table has no column {quoted(asked)}, only {listed(rows[0])}'
           f'{tables.resembling(asked, rows[0])}; rename one, or give its values as a list.'
         )
+    if columns != self._taken:
+      self._taken = columns
+      log.info('%s reads the columns %s', task, listed(filter(None, columns.values())))
     return [self._of_row(row, columns, is_whole) for row in rows]
 
   def _of_row(self, row, columns, is_whole):

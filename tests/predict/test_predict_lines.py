@@ -21,6 +21,7 @@ from bert_jax.convert.sentence_transformers import Vector
 from bert_jax.predict import Model, __main__, export, lines
 from bert_jax.tasks.ask import RecordProblems
 from bert_jax.tasks.pretraining import ask as masked_words
+from bert_jax.text import tables
 from bert_jax.workdir import trained
 
 
@@ -136,6 +137,8 @@ def test_a_line_of_json_has_the_columns_of_the_training_data(make_model):
   both = [json.dumps({name: 'old river', 'id': 3}) for name in ('sentence', 'text')]
   one, other = as_lines(ask, both)
   assert one == other and one['id'] == 3 and 'label' in one
+  null, _ = __main__.parsed(ask, tables.row_of({'sentence': None}), (), Counter())
+  assert 'is empty' in str(null)  # and not the end of the command
 
 
 def test_a_text_without_a_piece_has_no_perplexity(pretrained_model):

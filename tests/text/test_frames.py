@@ -91,7 +91,6 @@ def test_a_value_of_another_type_is_named_and_an_error_in_its_place(values, odd)
   frame = pd.DataFrame({'n': range(len(values)), 7: values})
   rows = frames.records(frame, 'x')
   assert {row['n'] for row in rows if isinstance(row['7'], InputError)} == odd
-  assert rows[3]['7'] in (None, 'b')
   for held in (frame, [{'7': x} for x in values]):
     with refused(rf"train cannot be a table \('7' of row {min(odd)} is .* of most rows of type"):
       frames.table_of(held, 'train')

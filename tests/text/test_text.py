@@ -224,7 +224,6 @@ PACKED = gzip.compress(random.Random(0).randbytes(5000).hex().encode() + b'\n')
       b'{"text": "a"}\n\n{"b": 1}\nc\n',
       'a JSON object on each line; call it .jsonl or set',
     ),
-    ('a.txt.gz', gzip.compress(b'{"text": "a"}'), 'a JSON object on each line; call it .jsonl or'),
     ('a.jsonl', b'{"text": "a"}\n{"text": "a"', r":2 is not JSON \(Expecting ',' .* column 13\)"),
     ('a.jsonl', b'{"id": 1, "body": "a"}', ":1 has no field 'text', only 'id', 'body'; set corpus"),
   ],

@@ -39,7 +39,7 @@ def choices(config: ConfigDict, devices: Devices) -> Iterator[tuple[str, Any]]:
       yield 'optimizer.accumulation', number
   for policy in REMAT_POLICIES:
     yield 'model.remat', policy
-  for kind in ('einsum', 'xla'):  # the compiler knows no time for the kernel, splash
+  for kind in ('einsum', 'xla', 'splash'):
     yield 'model.attention_implementation', kind
 
 

@@ -23,8 +23,11 @@ from bert_jax.tools.preflight import chips, compilation, hlo, links
 
 GOLDEN = Path(__file__).parent / 'golden' / 'programs'
 BFLOAT16 = ['model.dtype=bfloat16', 'batch_size=192']  # no other array is as long as all rows
+LONG = 'configs/pretrain.py:arch=modern'  # with rows long enough for splash
+LONG_ROWS = ['data.seq_length=512', 'model.num_hidden_layers=2', 'model.num_attention_heads=2']
 PRECISION = re.compile(r'operand_precision=\{(\w+)')
 DTYPE = re.compile(r'\b(f32|bf16|f64)\[')
+ARRAY = re.compile(r'(f32|bf16)\[\d+,\d+,\d+,\d+\]\{[\d,]+')
 HOST = 'infeed', 'outfeed', 'send', 'recv'
 
 
@@ -49,7 +52,8 @@ def described(task: str, parts: int) -> dict:
   devices = chips.devices_of('v5e:4x4') if has_tpu() else jax.devices()
   changes = [*BFLOAT16, f'optimizer.accumulation={parts}']
   changes += ['contrastive.chunks=1'] * (task == 'contrastive')  # which libtpu 0.0.42.1 survives
-  program, config = made(task, shape, changes, devices)
+  changes += LONG_ROWS * (task == 'modern')
+  program, config = made(LONG if task == 'modern' else task, shape, changes, devices)
   with jax.set_mesh(program.mesh), sharding.activation_rules(), compilation.quiet():
     lowered = program.lower()
     compiled = lowered.compile(sharding.compiler_options(program.mesh) or None)
@@ -76,6 +80,7 @@ def described(task: str, parts: int) -> dict:
     'sums': sorted({kind for i in summed for kind in DTYPE.findall(i.type)}),
     'products': products(written),
     'scatters': scatters(written),
+    'kernels': kernels(every),
     'square': sorted({i.op_name or i.name for i in every if is_square(i.type, largest)}),
     'kept': text.partition('\n')[0].count('-alias)'),
     'state': len(jax.tree.leaves(program.state)),
@@ -110,6 +115,13 @@ def scatters(program: list[tuple[hlo.Instruction, list[str]]]) -> dict[str, int]
   return dict(sorted(collections.Counter(every).items()))
 
 
+def kernels(every: list[hlo.Instruction]) -> dict[str, int]:
+  """{'NAME of TYPE': how many} of Pallas kernels, with the type of their first large array."""
+  found = [i for i in every if i.opcode == 'custom-call' and 'tpu_custom_call' in i.rest]
+  names = [f'{i.name.partition(".")[0]} of {ARRAY.search(i.rest)[0]}' for i in found]
+  return dict(sorted(collections.Counter(names).items()))
+
+
 def is_square(kind: str, rows: int) -> bool:
   """Has an array of this type two axes as long as all rows of a microbatch?"""
   shapes = re.findall(r'\[([\d,]+)\]', kind)
@@ -127,6 +139,8 @@ def text(facts: dict) -> str:
   lines += ['', f'summed over chips in {", ".join(facts["sums"])}', '', 'matrix products']
   lines += [f'{number:>12} {name}' for name, number in facts['products'].items()]
   lines += ['', 'scatters', *(f'{number:>12} {name}' for name, number in facts['scatters'].items())]
+  if facts['kernels']:
+    lines += ['', 'kernels', *(f'{n:>12} {name}' for name, n in facts['kernels'].items())]
   lines += ['', 'arrays with two axes of all rows', *(f'  {name}' for name in facts['square'])]
   lines += ['', f'{facts["kept"]} of {facts["state"]} arrays of the state are written over']
   lines += [f'to or from the host: {", ".join(facts["host"]) or "nothing"}']
@@ -140,7 +154,7 @@ if __name__ == '__main__':
   parser.add_argument('--write', action='store_true')
   parser.add_argument('--json', action='store_true')
   args = parser.parse_args()
-  for task in args.task or TASKS:
+  for task in args.task or [*TASKS, 'modern']:
     for parts in map(int, args.parts.split(',')):
       facts = described(task, parts)
       print(json.dumps(facts) if args.json else text(facts), flush=True)

@@ -10,7 +10,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jax import Array
 
-from bert_jax.models import attention_kernels, bands, cache, layers, memory
+from bert_jax.models import attention_kernels, bands, cache, layers, memory, refusals
 from bert_jax.models.config import ModelConfig
 from bert_jax.models.positions import POSITIONS
 from bert_jax.models.tokens import Layer, Pattern, Tokens
@@ -40,8 +40,9 @@ class Attention(nn.Module):
     else:
       positions, (source_BTD, source) = POSITIONS['none'], context
       pattern = Pattern(tokens, source)
+    kernel = refusals.kernel_of(config, pattern)
     # splash has windows of its own, and relative positions are scored for whole rows.
-    is_whole = config.attention_implementation == 'splash' or positions.own_scores
+    is_whole = kernel == 'splash' or positions.own_scores
     window = config.attention_window
     blocks = bands.Whole() if is_whole else bands.blocks_of(pattern, window, x_BTD.shape[1])
 
@@ -81,7 +82,7 @@ class Attention(nn.Module):
         return scores
 
     self._show(q_BTHd, k_BTHd, bias, pattern, blocks)
-    out_BTHd = self._attended((q_BTHd, k_BTHd, v_BTHd), bias, pattern, blocks)
+    out_BTHd = self._attended((q_BTHd, k_BTHd, v_BTHd), bias, pattern, blocks, kernel)
     output = layers.dense(config, config.hidden_size, 'output', config.attention_bias, last=True)
     out_BTQ = out_BTHd.reshape(*queries_BTD.shape[:-1], H * config.head_size)
     return blocks.rows(output(out_BTQ), x_BTD.shape[0])
@@ -107,7 +108,7 @@ class Attention(nn.Module):
       self.sow('intermediates', 'probabilities', p_BHTT)
 
   @nn.nowrap
-  def _attended(self, qkv, bias, pattern, blocks):
+  def _attended(self, qkv, bias, pattern, blocks, kernel):
     """The weighted values [B, T, H, d] from queries, keys and values of rows or of blocks."""
     config = self.config
     rate = 0.0 if self.deterministic else config.attention_probs_dropout_prob
@@ -115,7 +116,6 @@ class Attention(nn.Module):
     def attend(qkv, rest):
       pattern, key = rest
       pattern = dataclasses.replace(pattern, bias=bias(config.num_attention_heads, pattern))
-      kernel = config.attention_implementation
       return attention_kernels.attend(qkv, pattern, kernel=kernel, key=key, rate=rate)
 
     rest = pattern, self.make_rng('dropout') if rate else None

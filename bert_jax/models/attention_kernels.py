@@ -12,7 +12,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.experimental import layout
 
+from bert_jax.models import layers
 from bert_jax.models.dropout import keep, keep_mask
 from bert_jax.models.tokens import Pattern, sees
 
@@ -87,7 +89,9 @@ def _summed_to(ds_BHTT, bias):
 softmax_attention.defvjp(_attention_forward, _attention_backward)
 
 
-KERNELS = 'einsum', 'xla', 'cudnn', 'splash'  # values of model.attention_implementation
+KERNELS = 'auto', 'einsum', 'xla', 'cudnn', 'splash'  # values of model.attention_implementation
+LARGEST_BLOCK, OF_WINDOWS, LANES = 1024, 512, 128  # of splash, in tokens
+TOKENS_INNERMOST = layout.Layout(major_to_minor=(0, 2, 3, 1))  # of [B, T, H, d]
 
 
 def attend(
@@ -98,14 +102,13 @@ def attend(
   A query that sees nothing (padding) gets some finite value. key, rate: dropout of the
   probabilities. kernel: 'einsum' is softmax_attention above; 'xla' and 'cudnn' are implementations
   of jax.nn.dot_product_attention; 'splash' is Pallas's kernel for TPUs, which never holds all
-  probabilities of a row; without a TPU, or if a length is no multiple of 128, 'xla' runs instead.
-  The softmax is float32 in all of them. What each kernel cannot do: see refusals.py."""
-  q_BTHd, k_BTHd, v_BTHd = qkv
-  if kernel == 'splash' and (q_BTHd.shape[1] % 128 or k_BTHd.shape[1] % 128):
-    kernel = 'xla'
+  probabilities of a row; without a TPU 'xla' runs instead. The softmax is float32 in all of them.
+  What each kernel cannot do, and which one 'auto' is: see refusals.py."""
   if kernel == 'splash':
-    elsewhere = functools.partial(attend, kernel='xla')
-    return jax.lax.platform_dependent(qkv, pattern, tpu=splash, default=elsewhere)
+    if layers.on_tpu():
+      return splash(qkv, pattern)
+    kernel = 'xla'
+  q_BTHd, k_BTHd, v_BTHd = qkv
   bias = pattern.bias
   if kernel == 'einsum':
     to_itself = pattern.queries is pattern.keys
@@ -119,16 +122,18 @@ def attend(
 
 
 def splash(qkv: QKV, pattern: Pattern, interpret: bool = False) -> Array:
-  """Attention by Pallas's splash attention kernel; Tq and Tk are multiples of 128.
-  XLA cannot split a kernel over devices, so shard_map does it, by the logical axes of rows and
-  heads. interpret: run it slowly on any device."""
+  """Attention by Pallas's splash attention kernel. Rows are padded to whole blocks. XLA splits no
+  kernel over devices, so shard_map does it, by the logical axes of rows and heads. A TPU stores
+  numbers of the innermost axis by the 128, so that is the axis of tokens and not a head's 64.
+  interpret: run it slowly on any device."""
   from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernels
   from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
   q_BTHd, k_BTHd, v_BTHd = qkv
   queries_BT, keys_BT = pattern.queries.segment_ids, pattern.keys.segment_ids
-  shape = q_BTHd.shape[1], k_BTHd.shape[1]
-  block_q, block_kv = _block_size(shape[0]), _block_size(shape[1])
+  window = pattern.window
+  block_q, Tq = _blocks(q_BTHd.shape[1], window)
+  block_kv, Tk = _blocks(k_BTHd.shape[1], window)
   sizes = kernels.BlockSizes(
     block_q=block_q,
     block_q_dkv=block_q,
@@ -138,8 +143,11 @@ def splash(qkv: QKV, pattern: Pattern, interpret: bool = False) -> Array:
     block_kv_dkv=block_kv,
     block_kv_dkv_compute=block_kv,
     block_kv_dq=block_kv,
+    q_layout=kernels.QKVLayout.SEQ_MINOR,
+    k_layout=kernels.QKVLayout.SEQ_MINOR,
+    v_layout=kernels.QKVLayout.SEQ_MINOR,
   )
-  window = pattern.window
+  shape = Tq, Tk
   if window:
     sides = (window - 1, 0) if pattern.causal else (window // 2, window // 2)
     mask = masks.LocalMask(shape, sides, offset=0)
@@ -147,11 +155,15 @@ def splash(qkv: QKV, pattern: Pattern, interpret: bool = False) -> Array:
     mask = masks.CausalMask(shape) if pattern.causal else masks.FullMask(shape)
 
   def on_a_device(q_BTHd, k_BTHd, v_BTHd, queries_BT, keys_BT):
-    by_head = masks.MultiHeadMask([mask] * q_BTHd.shape[2])
+    T, H, d = q_BTHd.shape[1:]
+    segments = kernels.SegmentIds(_padded(queries_BT, Tq), _padded(keys_BT, Tk))
+    q_BTHd = _padded(q_BTHd / math.sqrt(d), Tq)
+    qkv = q_BTHd, _padded(k_BTHd, Tk), _padded(v_BTHd, Tk)
+    q, k, v = (x.swapaxes(1, 2) for x in layout.with_layout_constraint(qkv, TOKENS_INNERMOST))
+    by_head = masks.MultiHeadMask([mask] * H)
     kernel = kernels.make_splash_mha_single_device(by_head, block_sizes=sizes, interpret=interpret)
-    q, k, v = (x.swapaxes(1, 2) for x in (q_BTHd / math.sqrt(q_BTHd.shape[-1]), k_BTHd, v_BTHd))
-    out: Any = jax.vmap(kernel)(q, k, v, kernels.SegmentIds(queries_BT, keys_BT))
-    return out.swapaxes(1, 2)
+    out: Any = jax.vmap(kernel)(q, k, v, segments)
+    return out.swapaxes(1, 2)[:, :T]
 
   mesh = jax.sharding.get_abstract_mesh()
   left = {*mesh.axis_names} - {*mesh.manual_axes}
@@ -169,9 +181,16 @@ def splash(qkv: QKV, pattern: Pattern, interpret: bool = False) -> Array:
   return run(q_BTHd, k_BTHd, v_BTHd, queries_BT, keys_BT)
 
 
-def _block_size(length):
-  """The largest block of splash that divides a length, a multiple of 128."""
-  for size in (512, 384, 256):
-    if length % size == 0:
-      return size
-  return 128
+def _blocks(length, window):
+  """(size of a block of splash, tokens of a row that is padded to whole blocks). Few large blocks,
+  since each costs something at its beginning, but in a row of several those outside of a window are
+  left out."""
+  largest = OF_WINDOWS if window and length > LARGEST_BLOCK else LARGEST_BLOCK
+  number = -(-length // largest)
+  size = -(-length // (number * LANES)) * LANES
+  return size, number * size
+
+
+def _padded(x_BT, length):
+  """Rows [B, T, ...] with zeros up to `length`."""
+  return jnp.pad(x_BT, [(0, 0), (0, length - x_BT.shape[1])] + [(0, 0)] * (x_BT.ndim - 2))

@@ -58,7 +58,7 @@ class ModelConfig:
   tie_word_embeddings: bool = setting(True, 'MLM decoder = word embeddings')
   vocab_multiple: int = setting(128, 'embedding rows are padded to a multiple of this', '[1, inf)',
     affects={'weights'})
-  attention_implementation: str = setting('einsum', 'see attention_kernels.py', affects=())
+  attention_implementation: str = setting('auto', 'see attention_kernels.py', affects=())
   dtype: str = setting('float32', 'of matrix products', ('float32', 'bfloat16'), affects=())
   scan_layers: bool = setting(False, 'one compiled block for all layers', affects=())
   remat: str = setting('none', 'recompute in the backward pass to save memory', affects=())

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -84,8 +85,32 @@ def rotary(x_BTHd: Array, position_ids_BT: Array, theta: Any) -> Array:
   turns_d = jnp.asarray(theta, jnp.float32) ** (-jnp.arange(0, d, 2, dtype=jnp.float32) / d)
   angle_BT1d = position_ids_BT[:, :, None, None].astype(jnp.float32) * turns_d
   cos, sin = jnp.cos(angle_BT1d), jnp.sin(angle_BT1d)
+  if layers.on_tpu():
+    return _turned(x_BTHd, cos, sin)
   a, b = jnp.split(x_BTHd.astype(jnp.float32), 2, axis=-1)
   return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1).astype(x_BTHd.dtype)
+
+
+@jax.custom_vjp
+def _turned(x_BTHd: Array, cos_BT1d: Array, sin_BT1d: Array) -> Array:
+  """Rotates pairs as `rotary` does, by halves that are never arrays of their own: a TPU would store
+  each, join them, and store the whole. Rounded otherwise on a CPU."""
+  halves = x_BTHd.astype(jnp.float32).reshape(*x_BTHd.shape[:-1], 2, -1)
+  signed = jnp.stack([-sin_BT1d, sin_BT1d], axis=-2)
+  turned = halves * cos_BT1d[..., None, :] + halves[..., ::-1, :] * signed
+  return turned.reshape(x_BTHd.shape).astype(x_BTHd.dtype)
+
+
+def _turned_forward(x_BTHd, cos_BT1d, sin_BT1d):
+  return _turned(x_BTHd, cos_BT1d, sin_BT1d), (cos_BT1d, sin_BT1d)
+
+
+def _turned_backward(kept, g_BTHd):
+  cos_BT1d, sin_BT1d = kept
+  return _turned(g_BTHd, cos_BT1d, -sin_BT1d), None, None
+
+
+_turned.defvjp(_turned_forward, _turned_backward)
 
 
 def alibi(heads: int, pattern: Pattern) -> Array:

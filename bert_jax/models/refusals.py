@@ -1,9 +1,14 @@
 """Rules that a ModelConfig must meet: why a model cannot be computed, and what to set instead."""
 
+import dataclasses
 from collections.abc import Iterator
 
+from bert_jax.models import layers
 from bert_jax.models.config import ModelConfig
 from bert_jax.models.positions import POSITIONS
+from bert_jax.models.tokens import Causal, Pattern
+
+LONG = 512  # tokens of a row from which on splash takes less time than einsum
 
 
 def unsupported(config: ModelConfig, causal: bool | str = False) -> str:
@@ -14,6 +19,20 @@ def unsupported(config: ModelConfig, causal: bool | str = False) -> str:
     for sentence in faults(config, causal):
       return sentence
   return ''
+
+
+def kernel_of(config: ModelConfig, pattern: Pattern) -> str:
+  """Which of attention_kernels.KERNELS computes the attention of a Pattern: 'auto' is splash within
+  long rows on a TPU, if it can compute the model, else einsum."""
+  kernel = config.attention_implementation
+  if kernel != 'auto':
+    return kernel
+  is_long = pattern.queries is pattern.keys and pattern.queries.segment_ids.shape[1] >= LONG
+  if is_long and layers.on_tpu():
+    splash = dataclasses.replace(config, attention_implementation='splash')
+    if not any(_faults_of_kernels(splash, pattern.causal)):
+      return 'splash'
+  return 'einsum'
 
 
 def _faults_of_mixers(config: ModelConfig, causal: bool | str) -> Iterator[str]:
@@ -78,12 +97,12 @@ def _faults_of_layers(config: ModelConfig, causal: bool | str) -> Iterator[str]:
     )
 
 
-def _faults_of_kernels(config: ModelConfig, causal: bool | str) -> Iterator[str]:
+def _faults_of_kernels(config: ModelConfig, causal: Causal | str) -> Iterator[str]:
   """Yields what the implementation of attention cannot do."""
   kernel = config.attention_implementation
   positions = POSITIONS[config.position_embeddings]
   cannot = []  # what it cannot, and how else it goes
-  if kernel != 'einsum' and config.attention_probs_dropout_prob:
+  if kernel not in ('auto', 'einsum') and config.attention_probs_dropout_prob:
     cannot.append('drop attention probabilities; set model.attention_probs_dropout_prob=0, or use')
   if kernel == 'cudnn' and config.dtype == 'float32':
     cannot.append('compute in float32; set model.dtype=bfloat16, or use xla or')

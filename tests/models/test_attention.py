@@ -105,7 +105,7 @@ def test_queries_that_see_nothing_have_the_gradient_of_the_formula(Tk, kernel):
 
 @pytest.mark.parametrize(
   'T, Tk, fields',
-  [(128, 128, dict(window=48)), (128, 128, dict(causal=True, window=48)), (256, 128, {})],
+  [(128, 128, dict(window=48)), (256, 128, {})],
 )
 def test_splash_attention_is_attention(T, Tk, fields):
   """The TPU's kernel, interpreted, in packed rows with padding, and one that is empty."""
@@ -119,8 +119,8 @@ def test_splash_attention_is_attention(T, Tk, fields):
 
 
 @pytest.mark.parametrize('length', [20, 128])
-def test_splash_is_compiled_where_it_cannot_run(length):
-  """In a jitted step both branches are traced; off a TPU, or at such a length, it is 'xla'."""
+def test_splash_runs_where_there_is_no_tpu(length):
+  """Off a TPU it is 'xla'."""
   qkv, pattern = tuple(draw(*[(2, length, 2, 64)] * 3)), within(np.ones((2, length), np.int32))
   run = lambda kernel: jax.jit(functools.partial(attention_kernels.attend, kernel=kernel))
   np.testing.assert_allclose(run('xla')(qkv, pattern), run('splash')(qkv, pattern), atol=1e-6)

@@ -25,6 +25,7 @@ GOLDEN = Path(__file__).parent / 'golden' / 'programs'
 BFLOAT16 = ['model.dtype=bfloat16', 'batch_size=192']  # no other array is as long as all rows
 LONG = 'configs/pretrain.py:arch=modern'  # with rows long enough for splash
 LONG_ROWS = ['data.seq_length=512', 'model.num_hidden_layers=2', 'model.num_attention_heads=2']
+LONG_ROWS.append('optimizer.batch_warmup=0')
 PRECISION = re.compile(r'operand_precision=\{(\w+)')
 DTYPE = re.compile(r'\b(f32|bf16|f64)\[')
 ARRAY = re.compile(r'(f32|bf16)\[\d+,\d+,\d+,\d+\]\{[\d,]+')

@@ -14,7 +14,6 @@ import jax.numpy as jnp
 from jax import Array
 from jax.experimental import layout
 
-from bert_jax.models import layers
 from bert_jax.models.dropout import keep, keep_mask
 from bert_jax.models.tokens import Pattern, sees
 
@@ -105,7 +104,7 @@ def attend(
   probabilities of a row; without a TPU 'xla' runs instead. The softmax is float32 in all of them.
   What each kernel cannot do, and which one 'auto' is: see refusals.py."""
   if kernel == 'splash':
-    if layers.on_tpu():
+    if on_tpu():
       return splash(qkv, pattern)
     kernel = 'xla'
   q_BTHd, k_BTHd, v_BTHd = qkv
@@ -119,6 +118,14 @@ def attend(
   return jax.nn.dot_product_attention(
     q_BTHd, k_BTHd, v_BTHd, bias, mask=sees(pattern)[:, None], implementation=cast(Any, kernel)
   )
+
+
+def on_tpu() -> bool:
+  """Is what is traced for a TPU: the mesh's devices or, without one, those that JAX finds?"""
+  device = jax.sharding.get_abstract_mesh().abstract_device
+  if device is None:
+    return jax.default_backend() == 'tpu'
+  return device.device_kind.startswith('TPU')
 
 
 def splash(qkv: QKV, pattern: Pattern, interpret: bool = False) -> Array:

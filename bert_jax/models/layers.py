@@ -69,14 +69,6 @@ def exact_dense(config: ModelConfig, features: int, name: str, bias: bool = True
   return dense(dataclasses.replace(config, dtype='float32'), features, name, bias)
 
 
-def on_tpu() -> bool:
-  """Is what is traced for a TPU: the mesh's devices or, without one, those that JAX finds?"""
-  device = jax.sharding.get_abstract_mesh().abstract_device
-  if device is None:
-    return jax.default_backend() == 'tpu'
-  return device.device_kind.startswith('TPU')
-
-
 def traced_in(dtype: str, function: Callable[..., Any]) -> Callable[..., Any]:
   """`function`, to be compiled, with products as exact as model.dtype says on every chip. If it is
   float32, a TPU would round the factors of a product to bfloat16 by default, which takes a sixth of

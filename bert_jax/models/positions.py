@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from bert_jax.models import layers, relative
+from bert_jax.models import attention_kernels, layers, relative
 from bert_jax.models.config import ModelConfig
 from bert_jax.models.tokens import Pattern, distance
 
@@ -85,7 +85,7 @@ def rotary(x_BTHd: Array, position_ids_BT: Array, theta: Any) -> Array:
   turns_d = jnp.asarray(theta, jnp.float32) ** (-jnp.arange(0, d, 2, dtype=jnp.float32) / d)
   angle_BT1d = position_ids_BT[:, :, None, None].astype(jnp.float32) * turns_d
   cos, sin = jnp.cos(angle_BT1d), jnp.sin(angle_BT1d)
-  if layers.on_tpu():
+  if attention_kernels.on_tpu():
     return _turned(x_BTHd, cos, sin)
   a, b = jnp.split(x_BTHd.astype(jnp.float32), 2, axis=-1)
   return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1).astype(x_BTHd.dtype)

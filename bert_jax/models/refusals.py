@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterator
 
-from bert_jax.models import layers
+from bert_jax.models import attention_kernels
 from bert_jax.models.config import ModelConfig
 from bert_jax.models.positions import POSITIONS
 from bert_jax.models.tokens import Causal, Pattern
@@ -28,7 +28,7 @@ def kernel_of(config: ModelConfig, pattern: Pattern) -> str:
   if kernel != 'auto':
     return kernel
   is_long = pattern.queries is pattern.keys and pattern.queries.segment_ids.shape[1] >= LONG
-  if is_long and layers.on_tpu():
+  if is_long and attention_kernels.on_tpu():
     splash = dataclasses.replace(config, attention_implementation='splash')
     if not any(_faults_of_kernels(splash, pattern.causal)):
       return 'splash'

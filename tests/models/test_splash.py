@@ -12,7 +12,7 @@ import pytest
 from test_attention import MIXED, compared, draw, within
 from test_models import Stack, model
 
-from bert_jax.models import attention_kernels, layers, positions, refusals
+from bert_jax.models import attention_kernels, positions, refusals
 from bert_jax.models.tokens import Pattern, Tokens
 
 EINSUM = functools.partial(attention_kernels.attend, kernel='einsum')
@@ -85,7 +85,7 @@ def test_splash_is_einsum_on_a_mesh(number, blocks):
 @pytest.fixture
 def tpu(monkeypatch):
   """The models are traced as for a TPU; rows of 40 tokens are long."""
-  monkeypatch.setattr(layers, 'on_tpu', lambda: True)
+  monkeypatch.setattr(attention_kernels, 'on_tpu', lambda: True)
   monkeypatch.setattr(refusals, 'LONG', 40)
 
 
@@ -119,7 +119,7 @@ def test_a_model_is_the_same_by_splash(tpu, monkeypatch):
 
   got = results(remat='full')
   assert {*calls} == {0, 6}
-  monkeypatch.setattr(layers, 'on_tpu', lambda: False)
+  monkeypatch.setattr(attention_kernels, 'on_tpu', lambda: False)
   expected = results()
   for a, b in zip(got, expected, strict=True):
     np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
@@ -131,7 +131,7 @@ def test_rotary_positions_of_a_tpu(shape, monkeypatch):
   at = np.random.default_rng(3).integers(0, 100, shape[:2])
 
   def results(is_tpu):
-    monkeypatch.setattr(layers, 'on_tpu', lambda: is_tpu)
+    monkeypatch.setattr(attention_kernels, 'on_tpu', lambda: is_tpu)
     out, backward = jax.vjp(lambda x: positions.rotary(x, at, 30.0), x)
     return [out, *backward(g)]
 
@@ -162,5 +162,5 @@ def test_auto_is_splash_where_it_can_be(tpu, kernel, length, causal, fields, mon
     keys = Tokens(pattern.queries.segment_ids)  # of other tokens
     across = Pattern(pattern.queries, keys, causal=causal)
     assert refusals.kernel_of(model(**fields), across) == 'einsum'
-    monkeypatch.setattr(layers, 'on_tpu', lambda: False)
+    monkeypatch.setattr(attention_kernels, 'on_tpu', lambda: False)
     assert refusals.kernel_of(model(**fields), pattern) == 'einsum'

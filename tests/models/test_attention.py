@@ -103,29 +103,6 @@ def test_queries_that_see_nothing_have_the_gradient_of_the_formula(Tk, kernel):
   assert not np.any(dq[blind]) and not np.any(dk[2]) and np.any(dv[2])
 
 
-@pytest.mark.parametrize(
-  'T, Tk, fields',
-  [(128, 128, dict(window=48)), (256, 128, {})],
-)
-def test_splash_attention_is_attention(T, Tk, fields):
-  """The TPU's kernel, interpreted, in packed rows with padding, and one that is empty."""
-  qkv = tuple(draw((2, T, 2, 64), (2, Tk, 2, 64), (2, Tk, 2, 64)))
-  ids = np.repeat(np.array([[1, 1, 2, 0], [0] * 4], np.int32), T // 4, axis=1)
-  tokens = Tokens(ids)
-  pattern = Pattern(tokens, tokens if Tk == T else Tokens(ids[:, :Tk]), **fields)
-  splash = functools.partial(attention_kernels.splash, interpret=True)
-  compared(splash, functools.partial(attention_kernels.attend, kernel='einsum'), qkv, pattern)
-  assert np.isfinite(splash(qkv, pattern)).all()
-
-
-@pytest.mark.parametrize('length', [20, 128])
-def test_splash_runs_where_there_is_no_tpu(length):
-  """Off a TPU it is 'xla'."""
-  qkv, pattern = tuple(draw(*[(2, length, 2, 64)] * 3)), within(np.ones((2, length), np.int32))
-  run = lambda kernel: jax.jit(functools.partial(attention_kernels.attend, kernel=kernel))
-  np.testing.assert_allclose(run('xla')(qkv, pattern), run('splash')(qkv, pattern), atol=1e-6)
-
-
 @pytest.mark.parametrize('causal', [False, True, MIXED], ids=['both ways', 'causal', 'by row'])
 def test_who_sees_whom(causal):
   traced = jax.jit(lambda n: sees(within(SEGMENTS, causal=causal, window=n)))

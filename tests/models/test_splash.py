@@ -23,10 +23,10 @@ BLOCKS = dict(LARGEST_BLOCK=256, OF_WINDOWS=128)  # a quarter of the real ones
 def drawn(seed, rows, heads):
   """Queries, keys and values of any length, with examples and padding, and any Pattern of them."""
   rng = np.random.default_rng(seed)
-  B, H, T, Tk = rows, heads, *rng.integers(1, 600, 2)
+  B, H, T, Tk = rows, heads, *rng.integers(20, 600, 2)
   d = rng.choice([64, 32, 128, 20])
   across = rng.random() < 0.2
-  window = rng.choice([0, rng.integers(1, T + 1)])
+  window = rng.choice([0, rng.integers(2, T + 1)])
 
   def tokens(length):
     examples = np.sort(rng.integers(1, 4, (B, length)), axis=1)

@@ -184,12 +184,17 @@ def _objective(description: Description, parts: Collection[str]) -> str:
 
 def _unread(folder, architecture, objective, unused):
   """Why the head of a class is not read, a sentence; '' if models for the objective have it, or if
-  all there is makes vectors."""
+  all there is makes vectors. A class may be called otherwise than those known here, such as
+  Contriever and BertForMultiLabelClassification: then what the weights hold decides."""
   heads = [head.class_suffix for head in TASKS[objective].heads]
   of_vectors = vectors.read(folder)
   makes_vectors = not unused and (of_vectors.vector.pooling or of_vectors.unread)
   if makes_vectors or not architecture or architecture.endswith(('Model', *heads)):
     return ''
+  if not unused:
+    known = [head.class_suffix for task in TASKS.values() for head in task.heads]
+    if not TASKS[objective].reads_corpus or not architecture.endswith(tuple(known)):
+      return ''
   name, why = min(unused.items(), default=('its weights', 'none of them is of such a head'))
   return (
     f'config.json says {architecture}, whose head is not read ({name}: {why}); ask for vectors '

@@ -86,6 +86,22 @@ def test_a_class_whose_head_is_not_there_is_no_encoder(tmp_path):
     evaluate.evaluate(tmp_path / 'W', ['--config.data.eval=x.txt'])
 
 
+@pytest.mark.parametrize(
+  'head, architecture, task',
+  [
+    ('classifier', 'BertForMultiLabelClassification', 'classify'),
+    ('encoder and pooler', 'Contriever', 'embed'),
+  ],
+)
+def test_weights_decide_where_a_class_has_another_name(tmp_path, head, architecture, task):
+  _, folder = exported(tmp_path / 'hf', head)
+  rewrite(folder, architectures=[architecture])
+  (folder / 'modules.json').unlink(missing_ok=True)
+  convert.convert(str(folder), str(tmp_path / 'W'))
+  for path in (folder, tmp_path / 'W'):
+    assert predict.Model(path).default_task == task
+
+
 @pytest.mark.parametrize('other', ['roberta.', 'teacher.bert.', ''])
 def test_a_file_of_two_models_is_refused(tmp_path, other):
   _, folder = exported(tmp_path / 'hf', 'pretraining')

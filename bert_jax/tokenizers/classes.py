@@ -2,31 +2,39 @@
 settings that change what a tokenizer.json says, and tokens that are added.
 
 The class is the tokenizer_class of tokenizer_config.json or of config.json, else the one that goes
-with the model_type. Any that is not in SETTINGS, such as PreTrainedTokenizerFast, changes nothing.
+with the model_type. Any that is in neither table, such as PreTrainedTokenizerFast, changes nothing.
 """
 
+import copy
+import math
 import re
 from typing import Any
 
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, log
 from bert_jax.files import Path
 from bert_jax.text import files
-from bert_jax.tokenizers.tokenizer import Tokenizer
+from bert_jax.tokenizers.tokenizer import Tokenizer, listed
 from bert_jax.tokenizers.wordpiece import special_token
 
 _BERTS = 'bert', 'electra', 'distilbert', 'mpnet', 'nomicbert'
+_OF_BYTES = 'roberta', 'bart', 'gpt2'
 _ALBERTS = 'albert', 'fnet'
-# (classes as in kind_of, key, its value where no file says it, type of a step in a tokenizer.json,
-# the field of that step which has the value; or the value that goes without such a step).
-SETTINGS = (
+_SPLITTING = 'normalizer', 'pre_tokenizer'  # the parts of a tokenizer.json that have steps
+# Settings that replace what a tokenizer.json says: (classes as in kind_of, key, its value where no
+# file says it, type of a step, the field of that step which gets the value).
+REPLACED = (
   (_BERTS, 'do_lower_case', True, 'BertNormalizer', 'lowercase'),
   (_BERTS, 'strip_accents', None, 'BertNormalizer', 'strip_accents'),
   (_BERTS, 'tokenize_chinese_chars', True, 'BertNormalizer', 'handle_chinese_chars'),
-  (('roberta', 'bart', 'gpt2'), 'add_prefix_space', False, 'ByteLevel', 'add_prefix_space'),
-  (_ALBERTS, 'do_lower_case', True, 'Lowercase', False),
-  (_ALBERTS, 'keep_accents', False, 'StripAccents', True),
-  (('debertav2',), 'do_lower_case', False, 'Lowercase', False),
-  (('debertav2',), 'split_by_punct', False, 'Punctuation', False),
+  (_OF_BYTES, 'add_prefix_space', False, 'ByteLevel', 'add_prefix_space'),
+)
+# Settings with which a tokenizer.json has to agree: (classes, key, its value where no file says it,
+# type of a step, the value that goes with such a step).
+CHECKED = (
+  (_ALBERTS, 'do_lower_case', True, 'Lowercase', True),
+  (_ALBERTS, 'keep_accents', False, 'StripAccents', False),
+  (('debertav2',), 'do_lower_case', False, 'Lowercase', True),
+  (('debertav2',), 'split_by_punct', False, 'Punctuation', True),
 )
 
 
@@ -47,50 +55,94 @@ def kind_of(path: Path) -> str:
 
 def as_class(path: Path, content: dict[str, Any]) -> dict[str, Any]:
   """The content of a tokenizer.json, of the vocabulary at a path, as its class reads it; InputError
-  where they contradict each other."""
+  where they contradict each other. Defaults that change what the file says are logged."""
   settings, kind = settings_of(path), kind_of(path)
-  for classes, key, usual, step, effect in SETTINGS:
-    value, found = settings.get(key, usual), _steps(content, step)
-    if kind in classes and isinstance(effect, str):
-      for part in found:
-        part[effect] = part.get('lowercase', False) if value is None else value
-    elif kind in classes and bool(found) == (value == effect):
+  for classes, key, usual, step, value_with_step in CHECKED:
+    value, has_step = settings.get(key, usual), bool(_steps(content, step))
+    if kind in classes and has_step != (bool(value) == value_with_step):
       raise InputError(
-        f'{path} contradicts its class, {kind}, in which {key} is {value}; mend it, or '
-        'tokenizer_config.json ("tokenizer_class": "PreTrainedTokenizerFast" reads it as it is).'
+        f'{path} has {"a" if has_step else "no"} step {step} and contradicts its class, {kind}, in '
+        f'which {key} is {value}; mend it, or tokenizer_config.json ("tokenizer_class": '
+        '"PreTrainedTokenizerFast" reads it as it is).'
       )
+  content = content | {name: copy.deepcopy(content.get(name)) for name in _SPLITTING}
+  by_default = []
+  for classes, key, usual, step, field in REPLACED:
+    for part in _steps(content, step) if kind in classes else ():
+      value = settings.get(key, usual)
+      if value is None:
+        value = part.get('lowercase', False)
+      if key not in settings and part.get(field) not in (None, value):
+        by_default.append(f'{key} is {value}')
+      part[field] = value
+  if by_default:
+    log.warning(
+      '%s: %s by the default of its class, %s, and not as the file says; to keep that, write it '
+      'into tokenizer_config.json beside it',
+      path,
+      ', '.join(by_default),
+      kind,
+    )
   return content
 
 
 def _steps(content, kind):
   """The steps of one type by which a tokenizer.json normalizes and splits texts."""
   steps = []
-  for part in content.get('normalizer') or {}, content.get('pre_tokenizer') or {}:
+  for name in _SPLITTING:
+    part = content.get(name) or {}
     steps += part.get('normalizers') or part.get('pretokenizers') or [part]
   return [step for step in steps if step.get('type') == kind]
 
 
 def with_added(path: Path, tokenizer: Tokenizer) -> Tokenizer:
-  """A tokenizer with the tokens that files beside its vocabulary, at a path, add to it."""
-  settings, given = settings_of(path), tokenizer.content['added_tokens']
+  """A tokenizer with the tokens that files beside its vocabulary, at a path, add to it. Those for
+  which the weights have no row are left out and logged; transformers fails where one is typed."""
+  given = tokenizer.content['added_tokens']
   added = {token['content']: token for token in given}
+  for token in _added_beside(path, tokenizer.pieces):
+    added.setdefault(token['content'], token)
+  rows = files.json_of(path.with_name('config.json')).get('vocab_size') or math.inf
+  needed = {tokenizer.pieces[i] for ids in tokenizer.around for i in ids}
+  needed |= listed(tokenizer.content).keys()
+  without_row = [x for x in added if added[x]['id'] >= rows and x not in needed]
+  if without_row:
+    log.warning(
+      '%s: the weights, by config.json, have %d rows, so these added tokens are left out: %s',
+      path,
+      rows,
+      ', '.join(without_row),
+    )
+  for name in without_row:
+    del added[name]
+  if len(added) == len(given) and not without_row:
+    return tokenizer
+  in_order = sorted(added.values(), key=lambda token: token['id'])
+  return Tokenizer(
+    tokenizer.content | {'added_tokens': in_order},
+    source=tokenizer.source,
+    names={role: name for role, name in tokenizer.names.items() if name not in without_row},
+    around=tokenizer.around,
+  )
+
+
+def _added_beside(path, pieces):
+  """The tokens that files beside a vocabulary of these pieces add, as in a tokenizer.json."""
+  settings, tokens = settings_of(path), []
+  ids = {piece: i for i, piece in enumerate(pieces)}
   for i, token in (settings.get('added_tokens_decoder') or {}).items():
-    added.setdefault(token['content'], token | {'id': int(i)})
-  special = [text_of(token) for token in settings.get('additional_special_tokens') or ()]
+    tokens.append(token | {'id': int(i)})
+    ids.setdefault(token['content'], int(i))
   said = {}
   if 'added_tokens_decoder' not in settings:  # which newer files have in its place
     said = files.json_of(path.with_name('added_tokens.json'))
-  ids = {piece: i for i, piece in enumerate(tokenizer.pieces)} | said
-  for name in (*said, *special):
-    token = special_token(ids.setdefault(name, len(ids)), name)
-    if name not in special:
-      token |= {'special': False, 'normalized': True}
-    added.setdefault(name, token)
-  if len(added) == len(given):
-    return tokenizer
-  content = tokenizer.content | {'added_tokens': [*added.values()]}
-  around, source = tokenizer.around, tokenizer.source
-  return Tokenizer(content, source=source, names=tokenizer.names, around=around)
+  ids |= said
+  for token in settings.get('additional_special_tokens') or ():
+    name = text_of(token)
+    tokens.append(special_token(ids.setdefault(name, len(ids)), name))
+  for name, i in said.items():
+    tokens.append(special_token(i, name) | {'special': False, 'normalized': True})
+  return tokens
 
 
 def text_of(token: Any) -> Any:

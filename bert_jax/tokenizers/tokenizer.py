@@ -113,12 +113,11 @@ class Tokenizer:
     self.around = around or usual
     self.is_usual = self.around == usual
     self.begin_ids = self.around.before
-    self.between = max(1, len(usual.between))
     before, between, behind = self.around
+    self.between = max(1, len(between))
     has_cls = len(before) == 1 or not (before or '[CLS]' in self.reserved)
     self.encloses = has_cls and len(behind) == 1 and {*between} == {*behind}
     if self.encloses:
-      self.between = len(between)
       self.reserved['[SEP]'] = behind[0]
     if len(before) == 1:
       self.reserved['[CLS]'] = before[0]
@@ -325,7 +324,7 @@ class Tokenizer:
 
   def pair(self, first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The ids of two texts for [CLS] first [SEP] second [SEP]; further [SEP]s end the first."""
-    return np.concatenate([first, np.full(self.between - 1, self.sep_id, np.int32)]), second
+    return np.concatenate([first, np.array(self.around.between[1:], np.int32)]), second
 
   # ------------------------------------------------------------------------ files
 

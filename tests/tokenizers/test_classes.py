@@ -5,6 +5,7 @@ The last column of CASES is what transformers makes of such a folder; a slow tes
 
 import json
 
+import numpy as np
 import pytest
 import vocabularies
 from refusal import refused
@@ -104,6 +105,32 @@ def test_a_unigram_that_contradicts_its_class_is_refused(
     tokenizers.load_folder(tmp_path)
   (tmp_path / 'tokenizer_config.json').write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
   assert tokenizers.load_folder(tmp_path).do_lower_case == ('Lowercase' in normalizer)
+
+
+def test_a_default_that_changes_what_a_file_says_is_logged(tmp_path, caplog):
+  for said, count in ('{}', 1), ('{"do_lower_case": true}', 0):
+    caplog.clear()
+    tokenizers.load_folder(folder_of(tmp_path, 'cased', '', said))
+    assert caplog.text.count('do_lower_case is True by the default of its class, bert') == count
+
+
+@pytest.mark.parametrize('vocabulary', ['vocab.txt', 'uncased'])
+def test_added_tokens_without_a_row_are_left_out(tmp_path, caplog, vocabulary):
+  said = {JSON: {'[E1]': 26}, MAP: {'additional_special_tokens': ['[E2]', {'content': '[E3]'}]}}
+  folder_of(tmp_path, vocabulary, 'BertTokenizer', json.dumps(said))
+  (tmp_path / 'config.json').write_text('{"vocab_size": 27}')
+  tokenizer = tokenizers.load_folder(tmp_path)
+  assert tokenizer.searched_tokens == {'[E1]'}
+  assert caplog.text.count('27 rows, so these added tokens are left out: [E2], [E3]') == 1
+
+
+@pytest.mark.parametrize('token', ['</s>', '[SEP]', '[E1]'])
+def test_pairs_of_a_gpt2_stand_side_by_side(tmp_path, token):
+  said = json.dumps({MAP: {'additional_special_tokens': [token]}})
+  tokenizer = tokenizers.load_folder(folder_of(tmp_path, 'bytes', 'GPT2Tokenizer', said))
+  texts = tokenizer.ids_batch(['the cat', 'a'])
+  assert token in tokenizer.pieces
+  np.testing.assert_array_equal(np.concatenate(tokenizer.pair(*texts)), np.concatenate(texts))
 
 
 SPIECE, FAIRSEQS = vocabularies.spiece, vocabularies.fairseq

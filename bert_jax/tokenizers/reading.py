@@ -81,7 +81,7 @@ def load(path: str | Path, *, do_lower_case: bool | None = True) -> Tokenizer:
       splitting = _splitting(path, pieces, do_lower_case)
       names = _names(path, {piece: i for i, piece in enumerate(pieces)})
       content = wordpiece_content(pieces, splitting, names)
-      tokenizer = Tokenizer(content, source=str(path), names=names)
+      tokenizer = _by_class(path, Tokenizer(content, source=str(path), names=names))
     return classes.with_added(path, tokenizer)
 
 
@@ -125,6 +125,8 @@ def _of_content(path: Path, content: dict[str, Any]) -> Tokenizer:
   ids = {token['content']: token['id'] for token in content['added_tokens']} | listed(content)
   names = _names(path, ids)
   tokenizer = Tokenizer(content, source=str(path), names=names, around=_around(path, content))
+  if not content.get('post_processor'):
+    tokenizer = _by_class(path, tokenizer)
   if tokenizer.splitting:  # written as the maker of such content does
     return wordpiece_tokenizer(tokenizer.pieces, tokenizer.splitting, source=str(path))
   return tokenizer
@@ -160,6 +162,17 @@ def _around(path: Path, content: Mapping[str, Any]) -> Around | None:
   text, first, second = (x.sequence_ids.index(i) for x, i in ((single, 0), (pair, 0), (pair, 1)))
   parts = single.ids[:text], pair.ids[first + 1 : second], single.ids[text + 1 :]
   return Around(*map(tuple, parts)) if kind or any(parts) else None
+
+
+def _by_class(path: Path, tokenizer: Tokenizer) -> Tokenizer:
+  """A tokenizer whose file does not say what stands around texts: of the classes that read
+  WordPiece only MPNet's puts two [SEP]s between them, whatever they are called."""
+  if tokenizer.content['model']['type'] != 'WordPiece' or classes.kind_of(path) == 'mpnet':
+    return tokenizer
+  around = tokenizer.around._replace(between=tokenizer.around.behind)
+  if around == tokenizer.around:
+    return tokenizer
+  return Tokenizer(tokenizer.content, source=str(path), names=tokenizer.names, around=around)
 
 
 def _check_beside(path: Path, tokenizer: Tokenizer) -> None:

@@ -19,6 +19,7 @@ from bert_jax.files import Path, make_folder, write_whole
 from bert_jax.text.sentences import UNSPACED
 from bert_jax.tokenizers.reserved import (
   OTHER_NAMES,
+  RESERVED,
   ROLES,
   SPELLINGS,
   Around,
@@ -88,7 +89,8 @@ class Tokenizer:
     known = [library_content, sorted(self.reserved.items()), self.begin_ids, self.between]
     self.fingerprint = hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
     self._set_words()
-    is_plain = self.is_usual and not (self.searched_tokens or self.names)
+    spelt = {self.pieces[i].upper() for i in self.special_ids}
+    is_plain = self.is_usual and not self.searched_tokens and spelt <= {*RESERVED}
     self.splitting: Splitting | None = splitting_of(content) if is_plain else None
     self.depends_on_text_before = self.splitting is None
     self._ids_of_runs = None

@@ -24,8 +24,9 @@ def wordpiece_content(pieces: Iterable[str], splitting: Splitting, names: dict) 
     name = names.get(reserved, reserved)
     i = reserved_id(pieces, name)
     if i is not None:
-      pieces[i] = name  # some copies of bert-base-uncased spell them [unk]; write them one way
-      added.append(special_token(i, name))
+      if pieces[i] == name.lower() or name == '[UNK]':  # [unk] in some copies of bert-base-uncased
+        pieces[i] = name
+      added.append(special_token(i, pieces[i]))
   return {
     'version': '1.0',
     'added_tokens': sorted(added, key=lambda token: token['id']),

@@ -417,6 +417,37 @@ def test_the_post_processor_says_what_stands_around_texts(tmp_path, post, expect
         read.check_encloses()
 
 
+ENDS = {'sep': ['</s>', 2], 'cls': ['<s>', 0]}
+TWO = {'type': 'RobertaProcessing', 'trim_offsets': True, 'add_prefix_space': False} | ENDS
+
+
+@pytest.mark.parametrize(
+  'kind, post, between',
+  [
+    ('MPNet', TWO, 2),
+    ('PreTrained', TWO, 2),
+    ('MPNet', {'type': 'BertProcessing'} | ENDS, 1),
+    ('MPNet', None, 2),
+    ('Bert', None, 1),
+    ('Electra', None, 1),
+  ],
+)
+def test_a_wordpiece_with_the_names_of_roberta_alone(tmp_path, kind, post, between):
+  """Its vocab.txt is that of the tokenizer.json beside it, if there is one."""
+  pieces = [XLM[2], XLM[0], XLM[3], XLM[1], '[UNK]', *WORDS[5:], XLM[4]]
+  (tmp_path / 'vocab.txt').write_text('\n'.join(pieces))
+  (tmp_path / 'tokenizer_config.json').write_text(f'{{"tokenizer_class": "{kind}Tokenizer"}}')
+  if post:
+    model = berts()['model'] | {'vocab': {piece: i for i, piece in enumerate(pieces)}}
+    written(tmp_path, berts(model=model, post_processor=post))
+  tokenizer = tokenizers.load_folder(tmp_path)
+  assert tokenizer.pieces == pieces and (tokenizer.cls_id, tokenizer.unk_id) == (0, 4)
+  tokenizer.save(tmp_path / 'W')
+  for read in (tokenizer, tokenizers.load_folder(tmp_path / 'W')):
+    assert read.around == ((0,), (2,) * between, (2,)) and read.between == between
+    assert read.fingerprint == tokenizer.fingerprint
+
+
 def test_a_new_encoder_takes_no_vocabulary_that_encloses_texts_otherwise(tmp_path):
   path = written(tmp_path, berts(post_processor=template('[CLS] A', '[CLS] A B')))
   settings = f'tokenizer.path={path}', f'model.vocab_size={len(WORDS)}'

@@ -75,6 +75,8 @@ def _of_columns(columns, misfits):
       continue
     except pa.ArrowException:
       kinds = [pa.infer_type([value], from_pandas=True) for value in values]
+    if pa.float64() in kinds:  # whole numbers are such, too
+      kinds = [pa.float64() if pa.types.is_integer(kind) else kind for kind in kinds]
     ((usual, _),) = Counter(kind for kind in kinds if kind != pa.null()).most_common(1)
     for i, kind in enumerate(kinds):
       if kind not in (usual, pa.null()):

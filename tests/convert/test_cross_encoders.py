@@ -33,6 +33,7 @@ SAID = {
   'Identity': ({'sentence_transformers': {'activation_fn': IDENTITY}}, False),
   'Sigmoid': ({'sentence_transformers': {'activation_fn': SIGMOID, 'version': '4.1.0'}}, True),
   'of old': ({OLD: SIGMOID}, True),
+  'public': ({OLD: 'torch.nn.Sigmoid'}, True),
   'newest': ({'newest': SIGMOID, OLD: IDENTITY}, True),
 }
 
@@ -58,9 +59,9 @@ def test_the_number_goes_through_it(tmp_path, kind):
 
 def test_another_one_is_refused_by_name(tmp_path):
   for name in ('torch.nn.modules.activation.Tanh', 'mine.Sigmoid'):
-    with refused(f"the activation_fn of this cross-encoder is '{name}' over 1 outputs"):
+    with refused(f"config.json, or .* says that activation_fn .* is '{name}' over 1 outputs"):
       trained.load(folder_of(tmp_path / name, **{OLD: name}))
-  with refused('Sigmoid. over 3 outputs'):
+  with refused(f"Sigmoid' over 3 outputs, .* write '{IDENTITY}' there"):
     trained.load(folder_of(tmp_path / 'three', 'classifier', **{OLD: SIGMOID}))
   for head, name in (('classifier', IDENTITY), ('multi-label', SIGMOID)):
     plain, said = folder_of(tmp_path / head, head), folder_of(tmp_path / name, head, newest=name)

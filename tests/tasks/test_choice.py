@@ -108,6 +108,7 @@ def test_copa_as_published(tmp_path):
   ('142', 1, [0, 3, 1]),
   ('3012', 0, [3, 0, 1, 2]),
   ('BDA', 0, [1, 3, 0]),
+  ('DB', 0, [3, 1]),
 ])  # fmt: skip
 def test_labels_count_from_1_if_0_never_comes_in_training(tmp_path, caplog, labels, first, golds):
   lines = [f'{p.SWAG_ROW},{label}' for label in labels]

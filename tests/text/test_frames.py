@@ -86,6 +86,8 @@ def test_what_is_missing_in_a_list_is_null():
   (['a', 3, None, 'b'], {1}),
   ([5, ['x'], 'a', float('nan'), 'b', 'c'], {0, 1}),
   ([1, 2, 'x', pd.NA, 4], {2}),
+  ([1, 2, 3.5, 'x', 0.5, 4], {3}),
+  ([1, 'x', 3.5, 'y', 'z', 2.5, 4], {1, 3, 4}),
 ])  # fmt: skip
 def test_a_value_of_another_type_is_named_and_an_error_in_its_place(values, odd):
   frame = pd.DataFrame({'n': range(len(values)), 7: values})

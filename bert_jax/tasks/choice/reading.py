@@ -51,6 +51,7 @@ class Question(NamedTuple):
   choices: tuple[str, ...]
   gold: Any  # number of the right choice; None: not known. While read: the answer, '' without one
   fills: bool = False  # does a choice fill the blanks of the text, if it has any?
+  by_letter: bool = False  # is its answer a letter?
 
   @property
   def seconds(self) -> list[str]:
@@ -69,12 +70,13 @@ def read(config: ConfigDict, split: str, problems: Problems) -> Iterator[Questio
   for _, spec in files.parts(config.data[split]):
     for question in reader(spec, split, problems):
       with problems.of_record(question.where):
-        known = LETTERS if question.gold.isalpha() else numbers
+        by_letter = question.gold.isalpha()
+        known = LETTERS if by_letter else numbers
         if config.task.format == 'dream':
           known = question.choices
         gold = _gold(question, [*known[: len(question.choices)]])
         if gold is not None or not problems.lacks('an answer', question.where, split):
-          yield question._replace(gold=gold)
+          yield question._replace(gold=gold, by_letter=by_letter)
 
 
 def _gold(question, known):

@@ -30,15 +30,16 @@ def objective(config: ConfigDict, tokenizer: Tokenizer) -> Choice:
 
 
 def resolve(config: ConfigDict) -> ConfigDict:
-  """Fills in choice.first_label by the training data: 1 if no label there is 0."""
+  """Fills in choice.first_label by the training data: 1 if no label there is 0 or a letter."""
   if config.choice.first_label >= 0 or config.task.format == 'dream':
     return config
   problems = Problems('train', skip=True, encoding=config.data.text_encoding)
-  is_0 = any(question.gold == 0 for question in read(config, 'train', problems))
-  if not is_0:
+  questions = read(config, 'train', problems)
+  from_0 = any(question.gold == 0 or question.by_letter for question in questions)
+  if not from_0:
     log.warning('no label of data.train is 0, so 1 is the first choice (else choice.first_label=0)')
   config = config.copy_and_resolve_references()
-  config.choice.first_label = 1 - is_0
+  config.choice.first_label = 1 - from_0
   return config
 
 

@@ -1,5 +1,6 @@
 """Classification and regression of texts and pairs: GLUE, any table with named columns."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -103,12 +104,15 @@ def from_released(config: ConfigDict, released: Released) -> None:
     table.long_texts = 'tail'
   table.multi_label = released.problem == 'multi_label_classification'
   table.regression = not table.multi_label and len(labels) == 1
-  known = '', *ACTIVATIONS.values()
-  is_sigmoid = released.activation == SIGMOID
-  if released.activation not in known or (is_sigmoid and len(labels) > 1 and not table.multi_label):
+  name = re.sub(r'^torch\.nn\.(.*\.)?', '', released.activation)
+  is_sigmoid = name == 'Sigmoid'
+  one_label_of_several = len(labels) > 1 and not table.multi_label
+  if name not in ('', 'Identity', 'Sigmoid') or (is_sigmoid and one_label_of_several):
     raise InputError(
-      f'the activation_fn of this cross-encoder is {quoted(released.activation)} over '
-      f'{len(labels)} outputs; what is read is Sigmoid over one, or Identity.'
+      f'config.json, or config_sentence_transformers.json, says that activation_fn (once '
+      f'sbert_ce_default_activation_function) is {quoted(released.activation)} over {len(labels)} '
+      'outputs, and what is read is Sigmoid over one, or Identity; for its outputs without it, or '
+      f'softmax over several, write {quoted(ACTIVATIONS[False])} there.'
     )
   table.sigmoid = table.regression and is_sigmoid
   if any('|' in label for label in labels):

@@ -54,6 +54,6 @@ def around_of(tokenizer: Tokenizer, continues: bool = False) -> tokenizers.Aroun
   goes before them, unless it also ends texts."""
   if continues:
     return tokenizers.Around(tokenizer.begin_ids, (), ())
-  cls = (tokenizer.cls_id,) if tokenizer.ends[0] else ()
+  cls = (tokenizer.cls_id,) if '[CLS]' in tokenizer.reserved else ()
   sep = (tokenizer.sep_id,)
   return tokenizers.Around(cls, sep * tokenizer.between, sep)

@@ -15,8 +15,14 @@ from bert_jax.tokenizers import Tokenizer
 LONGEST = 512  # tokens of an example, if the positions allow it
 
 
-def config_of(weights: Weights, tokenizer: Tokenizer | None = None, longest: int = 0) -> ConfigDict:
-  """A complete config. longest: tokens of an example; 0: unknown."""
+def config_of(
+  weights: Weights,
+  tokenizer: Tokenizer | None = None,
+  longest: int = 0,
+  makes_vectors: bool = False,
+) -> ConfigDict:
+  """A complete config. longest: tokens of an example; 0: unknown. makes_vectors: do its files say
+  how a vector is made of a text?"""
   config, description = config_lib.defaults(weights.objective), weights.description
   model = description.model
   config.model.update(model)
@@ -30,6 +36,7 @@ def config_of(weights: Weights, tokenizer: Tokenizer | None = None, longest: int
     labels=lambda: _labels(weights),
     problem=description.problem,
     limit=limit,
+    makes_vectors=makes_vectors,
     pairs=description.family.pairs,
     begin=description.begin,
     pooling=description.pooling,

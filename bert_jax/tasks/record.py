@@ -69,6 +69,7 @@ class Released(NamedTuple):
   labels: Callable[[], tuple[str, ...]]  # the labels of its classifier, in order
   problem: str  # Hugging Face's problem_type, or ''
   limit: int  # the most tokens of an example
+  makes_vectors: bool = False  # do its files say how a vector is made of a text?
   pairs: str = 'nsp'  # what its head for pairs of texts predicts: nsp, or sop (ALBERT)
   begin: str = ''  # what its targets begin with: cls, or sep (BART); '': it has no decoder
   pooling: str = 'cls'  # what its sequence classifier reads, see Description of convert

@@ -52,7 +52,7 @@ def usual_around(pieces: list[str], ids: dict[str, int]) -> Around:
   cls, sep = ids.get('[CLS]'), ids.get('[SEP]')
   # GPT-2 gets the text alone, since its one special piece says that another text has ended.
   before = () if cls is None or pieces[cls] == END_OF_TEXT else (cls,)
-  if sep is None:
+  if sep is None or pieces[sep] == END_OF_TEXT:
     return Around(before, (), ())
   between = 2 if pieces[sep] == OTHER_NAMES['[SEP]'] else 1
   return Around(before, (sep,) * between, (sep,))

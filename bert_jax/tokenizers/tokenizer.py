@@ -134,8 +134,9 @@ class Tokenizer:
 
   @property
   def ends(self) -> tuple[bool, bool]:
-    """Whether a text of which a vector is made has a [CLS], which T5 lacks, and a [SEP]."""
-    return '[CLS]' in self.reserved, True
+    """Whether a text of which a vector is made has a [CLS], which T5 lacks, and a [SEP], which
+    GPT-2 lacks, too."""
+    return bool(self.around.before), bool(self.around.behind)
 
   def check_encloses(self) -> None:
     """InputError if a file says that texts do not stand between one [CLS], unless the vocabulary

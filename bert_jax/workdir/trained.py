@@ -78,10 +78,10 @@ def refuse_which(source: str | Path, which: str | int) -> None:
 def from_weights(folder: Path, weights: from_huggingface.Weights) -> Trained:
   """Makes a Trained from from_huggingface.Weights and the vocabulary in their folder."""
   tokenizer = tokenizers.load_folder(folder)
-  config = released_config.config_of(weights, tokenizer, vectors.longest(folder))
+  vector, longest = vectors.read(folder).vector, vectors.longest(folder)
+  config = released_config.config_of(weights, tokenizer, longest, bool(vector.pooling))
   run_tokenizer.check_fits(tokenizer, config.model, folder)
   params = jax.device_put(from_huggingface.tree(weights.flat, models.ModelConfig(**config.model)))
-  vector = vectors.read(folder).vector
   return Trained(config, tokenizer, params, 0, vector, unread=weights.unread)
 
 

@@ -175,7 +175,8 @@ def _add_scales(config, source, languages, targets):
 
 
 def from_released(config: ConfigDict, released: Released) -> None:
-  config.data.seq_length = config.model.max_position_embeddings  # any text may be continued
+  if not released.makes_vectors:  # any text may be continued
+    config.data.seq_length = config.model.max_position_embeddings
   config.language_model.writing = tuple(released.writing.items())
 
 

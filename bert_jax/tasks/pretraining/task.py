@@ -170,7 +170,7 @@ def objective(
     'vocab_size': tokenizer.vocab_size,
     'special_ids': tokenizer.special_ids,
     # Rows need a [CLS]; vectors, which T5's encoder makes, need neither.
-    'mask_id': tokenizer.mask_id if masks and tokenizer.ends[0] else None,
+    'mask_id': tokenizer.mask_id if masks and '[CLS]' in tokenizer.reserved else None,
     'max_predictions': most_predictions(masking.masked_lm_prob, length),
   }
   in_evaluations = {

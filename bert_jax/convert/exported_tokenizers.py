@@ -14,9 +14,16 @@ ROLES = dict(zip(('pad', 'unk', 'cls', 'sep', 'mask'), tokenizers.RESERVED))
 INPUTS = ('input_ids', 'token_type_ids', 'attention_mask')
 
 
-def write(out: Path, tokenizer: Tokenizer, family: ReleasedFamily, longest: int, cuts: str) -> None:
+def write(
+  out: Path,
+  tokenizer: Tokenizer,
+  family: ReleasedFamily,
+  longest: int,
+  cuts: str,
+  makes_vectors: bool = False,
+) -> None:
   """Writes the files for a model that reads `longest` tokens of a text and loses the rest at the
-  `right` or the `left`."""
+  `right` or the `left`. makes_vectors: of texts, not of what they are to be continued from."""
   tokenizer.save(out)
   continues, ids = family.fields.get('causal', False), _special(tokenizer)
   if continues:
@@ -32,7 +39,8 @@ def write(out: Path, tokenizer: Tokenizer, family: ReleasedFamily, longest: int,
     settings |= dataclasses.asdict(tokenizer.splitting)
   write_json(out / 'tokenizer_config.json', settings)
   write_json(out / 'special_tokens_map.json', special)
-  content = tokenizer.released(around_of(tokenizer, continues))
+  around = tokenizer.around if makes_vectors else around_of(tokenizer, continues)
+  content = tokenizer.released(around)
   text = json.dumps(content, indent=2, ensure_ascii=False) + '\n'
   write_whole(out / 'tokenizer.json', text)
 

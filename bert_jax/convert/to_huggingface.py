@@ -54,7 +54,8 @@ def write(
       f'Hugging Face has no {architecture} that computes the same, so this cannot be written; '
       'use it with bert_jax.predict.'
     )
-  left_out = left_out_of(flat, family, head, config)
+  makes_vectors = head.class_suffix == 'Model' or bool(trained.vector.pooling)
+  left_out = left_out_of(flat, family, head, config, makes_vectors)
   kept = {path: np.asarray(x, np.float32) for path, x in flat.items() if path not in left_out}
   offset = family.offset(tokenizer.pad_id)
   described = config_json.write(family, config.model, offset)
@@ -82,8 +83,9 @@ def write(
   longest = min(task.limit(config) or model.max_position_embeddings, model.max_position_embeddings)
   if model.mixer == 'fourier':  # which mixes the padding of a row, too
     longest = config.data.seq_length
-  exported_tokenizers.write(out, tokenizer, family, longest, task.as_released(config).cut_side)
-  if head.class_suffix == 'Model':
+  cut_side = task.as_released(config).cut_side
+  exported_tokenizers.write(out, tokenizer, family, longest, cut_side, makes_vectors)
+  if makes_vectors:
     vector = trained.vector._replace(pooling=trained.vector.pooling or 'mean')
     length = min(longest, config.data.seq_length)
     sentence_transformers.write(out, vector, model.hidden_size, length, dense, model.projection_act)
@@ -146,16 +148,20 @@ def family_of(
 
 
 def left_out_of(
-  flat: Mapping[str, Any], family: ReleasedFamily, head: Head, config: Any
+  flat: Mapping[str, Any],
+  family: ReleasedFamily,
+  head: Head,
+  config: Any,
+  makes_vectors: bool,
 ) -> dict[str, str]:
-  """{our path: why the class of a head has no such parameter}."""
+  """{our path: why the class of a head, or of what makes vectors, has no such parameter}."""
   training = f'a {head.class_suffix} has none, it is for training alone'
   reasons = dict.fromkeys(head.training_only, training)
   has_pooler = 'pooler' in head.parameters or head.class_suffix.endswith(family.pooler)
   if not has_pooler and not config.model.token_pooler:
     reasons['pooler'] = f'a {config.objective} model of theirs has no pooler'
-  if head.class_suffix != 'Model':
-    reasons['projection'] = 'it goes with a bare encoder alone'
+  if not makes_vectors:
+    reasons['projection'] = 'it goes with what makes vectors alone'
   return {path: reasons[part_of(path)] for path in flat if part_of(path) in reasons}
 
 

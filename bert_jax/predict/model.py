@@ -210,10 +210,13 @@ class Model:
 
   @property
   def default_task(self) -> str:
-    """The default task: the objective's first for which the model has all parts; InputError if its
-    head is not read, so that another task would be answered."""
+    """The default task: embed, if files say how vectors are made, else the objective's first for
+    which the model has all parts; InputError if its head is not read, so that another task would be
+    answered."""
     if self.unread:
       raise InputError(self.unread)
+    if self.vector.pooling:
+      return 'embed'
     return next(iter(self.tasks))
 
   @property

@@ -160,7 +160,7 @@ def verify(
   model: trained.Trained, again: trained.Trained, kept: Collection[str], out: Path
 ) -> None:
   """InputError unless `again`, read from the files, has the kept parameters of a model bit for bit,
-  no others, and its vocabulary."""
+  no others, its vocabulary, and how it makes vectors, if that is said."""
   expected, found = flat_of(model), flat_of(again)
   wrong = sorted(found.keys() ^ kept)
   for path in found.keys() & kept:
@@ -168,6 +168,8 @@ def verify(
       wrong.append(path)
   if again.tokenizer.fingerprint != model.tokenizer.fingerprint:
     wrong.append('the vocabulary')
+  if model.vector.pooling and again.vector != model.vector:
+    wrong.append('how vectors are made')
   if wrong:
     raise InputError(f'{wrong[0]} in {out} is not what was to be written; do not use it.')
 

@@ -5,8 +5,10 @@ import json
 import jax
 import numpy as np
 import pytest
+from golden import make_released_golden as hf
 from refusal import refused
-from released import adamw_losses, exported, rewrite, same, started_from
+from released import adamw_losses, exported, recorded_of, rewrite, same, started_from
+from released import folder_of as released_as
 from test_projection import TEXTS, start
 
 import bert_jax
@@ -20,6 +22,7 @@ from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tools import convert
 from bert_jax.workdir import trained
 
+MODELS = 'sentence_transformers.models'
 PROMPTS = {'query': 'the old ', 'document': '', 'passage': 'a market : '}
 
 
@@ -82,13 +85,67 @@ def test_prompts_go_by_their_names(tmp_path):
     trained.load(folder_of(tmp_path / 'q', prompts=PROMPTS, default='q'))
 
 
+def causal(path, pooling):
+  """A GPT-2 with its word head that reads nine tokens of a text, as a model of vectors."""
+  released_as(path, recorded_of(hf), 'gpt2')
+  modules('Pooling')(path)
+  (path / '1_Pooling').mkdir()
+  said = {'embedding_dimension': 12, 'pooling_mode': pooling}
+  (path / '1_Pooling' / 'config.json').write_text(json.dumps(said))
+  (path / sentence_transformers.LENGTH).write_text('{"max_seq_length": 9}')
+  said = {'tokenizer_class': 'GPT2Tokenizer', 'pad_token': '<|endoftext|>'}
+  (path / 'tokenizer_config.json').write_text(json.dumps(said))
+  return path
+
+
+CAUSAL = ['at', 'the old stone', 'b a c']
+THEIRS = {  # what sentence-transformers gives of CAUSAL: the first three numbers
+  'weightedmean': [
+    [2.29576, -0.16516, 0.57813],
+    [0.37396, -0.34236, 1.013],
+    [1.40055, -0.77995, -0.15444],
+  ],
+  'lasttoken': [
+    [2.93444, -0.24878, 0.57279],
+    [1.67865, 0.19209, 1.62773],
+    [0.68261, -0.90121, -0.00749],
+  ],
+}
+
+
+@pytest.mark.parametrize('pooling', ['weightedmean', 'lasttoken'])
+def test_a_causal_model_reads_the_text_alone_and_keeps_its_head(tmp_path, pooling):
+  folder = causal(tmp_path / 'theirs', pooling)
+  convert.convert(str(folder), str(tmp_path / 'W'))
+  convert.convert(str(tmp_path / 'W'), f'hf:{tmp_path}/again')
+  for source in ('theirs', 'W', 'again'):
+    model = bert_jax.load(tmp_path / source)
+    assert (model.default_task, model.limit, model.vector.pooling) == ('embed', 9, pooling)
+    assert model.tasks['perplexity']
+    np.testing.assert_allclose(model.predict(CAUSAL)[:, :3], THEIRS[pooling], rtol=0, atol=2e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('pooling', ['weightedmean', 'lasttoken'])
+def test_causal_vectors_are_those_of_sentence_transformers(tmp_path, pooling):
+  sentences = pytest.importorskip('sentence_transformers')
+  folder = causal(tmp_path / 'theirs', pooling)
+  convert.convert(str(folder), f'hf:{tmp_path}/ours')
+  expected = sentences.SentenceTransformer(str(folder), device='cpu').encode(CAUSAL)
+  again = sentences.SentenceTransformer(str(tmp_path / 'ours'), device='cpu').encode(CAUSAL)
+  np.testing.assert_allclose(again, expected, rtol=0, atol=1e-6)
+  np.testing.assert_allclose(bert_jax.load(folder).embed(CAUSAL), expected, rtol=0, atol=1e-5)
+
+
 def modules(*kinds):
   """A change of a folder: its modules are these, besides the Transformer."""
 
   def change(folder):
-    said = [{'type': f'x.models.{kind}', 'path': f'{i}_{kind}'} for i, kind in enumerate(kinds, 1)]
-    first = {'type': 'x.Transformer', 'path': ''}
-    (folder / 'modules.json').write_text(json.dumps([first, *said]))
+    said = [{'idx': 0, 'name': '0', 'type': f'{MODELS}.Transformer', 'path': ''}]
+    for i, kind in enumerate(kinds, 1):
+      module = {'idx': i, 'name': str(i), 'type': f'{MODELS}.{kind}', 'path': f'{i}_{kind}'}
+      said.append(module)
+    (folder / 'modules.json').write_text(json.dumps(said))
 
   return change
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from bert_jax.convert import tensor_files
 from bert_jax.convert.families.record import Place
-from bert_jax.errors import InputError, listed, log, quoted
+from bert_jax.errors import InputError, listed, quoted
 from bert_jax.files import Path, write_json
 from bert_jax.models.pooling import POOLINGS
 from bert_jax.text import files
@@ -35,6 +35,7 @@ FIELDS = 'projection_size', 'projection_act', 'projection_bias'
 LENGTH = 'sentence_bert_config.json'
 UNLIMITED = 1e20  # a model_max_length above it says none
 PROMPTS = 'config_sentence_transformers.json'
+OF_ALL = 'query', 'document'  # prompts of any model, of no text unless it says another
 UNREAD = {  # settings by which other vectors come of the same modules
   LENGTH: ('query_expansion', 'query_length', 'document_length', 'processing_kwargs'),
   PROMPTS: ('truncate_dim',),
@@ -74,6 +75,8 @@ def read(folder: Path) -> Found:
   places, dense, unread, pooling = {}, {}, {}, ''
   for module in files.json_of(folder / 'modules.json', list):
     kind, place = str(module.get('type')).rpartition('.')[2], str(module.get('path', ''))
+    if kind == 'Dropout':  # in training alone
+      continue
     why = _out_of_place(kind, places)
     if not why and kind == 'Pooling':
       pooling, why = _pooling(files.json_of(folder / place / 'config.json'))
@@ -141,13 +144,14 @@ def _dense(content):
   return dict(zip(FIELDS, (content.get('out_features'), act, content['bias']))), ''
 
 
-def check(folder: Path) -> None:
-  """InputError if a folder has what is not read."""
+def refusal(folder: Path) -> str:
+  """Why no vectors are made as a folder says, a sentence; '': all of it is read."""
   for name, why in read(folder).unread.items():
-    raise InputError(
+    return (
       f'{folder}: {name} is not read ({why}), and vectors without it are others; python -m '
       f'bert_jax.tools.convert --from {folder} --to W --allow-unused leaves it out.'
     )
+  return ''
 
 
 def tensors(folder: Path) -> dict[str, np.ndarray]:
@@ -165,14 +169,11 @@ def _prompts(folder):
   settings = files.json_of(path)
   prompts = {name: text or '' for name, text in (settings.get('prompts') or {}).items()}
   default = settings.get('default_prompt_name') or ''
-  if default and default not in prompts:
+  if default and default not in {*prompts, *OF_ALL}:
     raise InputError(
       f'{path}: default_prompt_name is {quoted(default)}, and prompts has '
       f'{listed(prompts) or "none"}; correct it.'
     )
-  others = [name for name, text in prompts.items() if text and name != default]
-  if others:
-    log.info('%s: embed puts its prompts before texts by name: %s', folder, listed(others))
   return prompts, default
 
 

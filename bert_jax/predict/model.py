@@ -53,7 +53,7 @@ class Model:
     show_log()
     origin = source if isinstance(source, trained.Trained) else trained.load(source, which)
     self.tokenizer, self.step, self.vector = origin.tokenizer, origin.step, origin.vector
-    self.unread = origin.unread
+    self.unread_head, self.unread_modules = origin.unread_head, origin.unread_modules
     config = origin.config.copy_and_resolve_references()
     # These fields were set for the device of the training.
     config.model.update(scan_layers=False, remat='none', attention_implementation='einsum')
@@ -213,8 +213,8 @@ class Model:
     """The default task: embed, if files say how vectors are made, else the objective's first for
     which the model has all parts; InputError if its head is not read, so that another task would be
     answered."""
-    if self.unread:
-      raise InputError(self.unread)
+    if self.unread_head:
+      raise InputError(self.unread_head)
     if self.vector.pooling:
       return 'embed'
     return next(iter(self.tasks))
@@ -242,13 +242,13 @@ class Model:
       if task not in PREDICTIONS:
         raise InputError(f'task {task!r} is not known; use one of {", ".join(PREDICTIONS)}.')
       raise InputError(
-        self.unread
+        self.unread_head
         or f'this model was trained for {self.config.objective!r} and has no '
         f'{_lacked(task, PREDICTIONS[task])}.'
       )
     if not self._has_parts(prediction):
       lacked = _lacked(task, prediction)
-      raise InputError(self.unread or f'the weights of this model came without a {lacked}.')
+      raise InputError(self.unread_head or f'the weights of this model came without a {lacked}.')
     given: dict[str, Any] = {}
     for name, value in options.items():
       if value is None:

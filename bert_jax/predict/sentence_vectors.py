@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bert_jax.convert import sentence_transformers
 from bert_jax.errors import InputError, listed, quoted
 from bert_jax.models.pooling import POOLINGS
 from bert_jax.objectives.contrastive import unit
@@ -42,9 +43,11 @@ class Embed(Packed):
     prompt: str | None = None,
   ):
     super().__init__(model)
+    if model.unread_modules:
+      raise InputError(model.unread_modules)
     trained = model.vector
     if prompt is not None:
-      if prompt and prompt not in trained.prompts:
+      if prompt and prompt not in {*trained.prompts, *sentence_transformers.OF_ALL}:
         names = listed(trained.prompts) or 'none'
         raise InputError(f'prompt is {quoted(prompt)}; the prompts of this model are: {names}.')
       trained = trained._replace(prompt=prompt)

@@ -166,7 +166,9 @@ def adopt_model(config: ConfigDict, start: Start, set_by_user: Collection[str] =
     config_lib.set_field(config, task.begin, begin)
   if task.vector:
     if from_huggingface.is_model(folder):
-      vectors.check(folder)
+      refusal = vectors.refusal(folder)
+      if refusal:
+        raise InputError(refusal)
     if task.vector[0] not in set_by_user:
       _adopt_pooling(config, task.vector[0], folder)
   return config_lib.check(config)

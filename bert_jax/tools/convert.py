@@ -123,7 +123,7 @@ def write_workdir(workdir: Path, model: trained.Trained, facts: Mapping[str, Any
     'converted': facts,
     'vocabulary': model.tokenizer.fingerprint,
     'vector': list(model.vector),
-    'unread': model.unread,
+    'unread': model.unread_head,
   }
   contents.claim(workdir, config)
   model.tokenizer.save(workdir)

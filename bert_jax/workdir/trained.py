@@ -13,7 +13,7 @@ from bert_jax import config as config_lib
 from bert_jax import models, sharding, tokenizers
 from bert_jax.convert import from_huggingface, hub, released_config
 from bert_jax.convert import sentence_transformers as vectors
-from bert_jax.errors import InputError
+from bert_jax.errors import InputError, listed, log
 from bert_jax.files import Path
 from bert_jax.objectives.encode import init_projection
 from bert_jax.tasks import TASKS
@@ -32,7 +32,8 @@ class Trained(NamedTuple):
   # How a sentence vector is made of its hidden states, if it was trained for that or says so.
   vector: vectors.Vector = vectors.UNKNOWN
   metrics: Mapping[str, float] = MappingProxyType({})  # of the evaluation of its checkpoint
-  unread: str = ''  # why the head of a released model is not read, a sentence
+  unread_head: str = ''  # why the head of a released model is not read, a sentence
+  unread_modules: str = ''  # why it makes no vectors as its files say, a sentence
 
 
 def load(source: str | Path, which: str | int = 'latest') -> Trained:
@@ -42,9 +43,9 @@ def load(source: str | Path, which: str | int = 'latest') -> Trained:
   folder = hub.folder(source)
   if from_huggingface.is_model(folder):
     refuse_which(source, which)
-    vectors.check(folder)
     weights = from_huggingface.read(folder)
-    return from_weights(folder, weights)
+    found = from_weights(folder, weights)
+    return found._replace(unread_modules=vectors.refusal(folder))
   config = contents.read_config(folder)
   tokenizer = tokenizers.load_folder(folder)
   shapes = shapes_of(config, tokenizer, sharding.make_mesh(1, 1, 1, jax.local_devices()[:1]))
@@ -54,8 +55,8 @@ def load(source: str | Path, which: str | int = 'latest') -> Trained:
   if task.prior:
     config_lib.set_field(config, task.prior, ())
   vector = vector_of(config, meta)
-  unread = meta.get('unread', '')
-  return Trained(config, tokenizer, params, meta['step'], vector, meta['metrics'], unread)
+  unread_head = meta.get('unread', '')
+  return Trained(config, tokenizer, params, meta['step'], vector, meta['metrics'], unread_head)
 
 
 def vector_of(config: ConfigDict, meta: Mapping[str, Any]) -> vectors.Vector:
@@ -82,7 +83,10 @@ def from_weights(folder: Path, weights: from_huggingface.Weights) -> Trained:
   config = released_config.config_of(weights, tokenizer, longest, bool(vector.pooling))
   run_tokenizer.check_fits(tokenizer, config.model, folder)
   params = jax.device_put(from_huggingface.tree(weights.flat, models.ModelConfig(**config.model)))
-  return Trained(config, tokenizer, params, 0, vector, unread=weights.unread)
+  named = [name for name, text in vector.prompts.items() if text and name != vector.prompt]
+  if named:
+    log.info('%s: embed puts its prompts before texts by name: %s', folder, listed(named))
+  return Trained(config, tokenizer, params, 0, vector, unread_head=weights.unread)
 
 
 def part_of(model: Trained, part: str) -> Trained:

@@ -173,7 +173,7 @@ def test_what_is_not_read_is_refused_by_name(tmp_path, what, capsys):
   folder = folder_of(tmp_path / 'theirs')
   UNREAD[what](folder)
   with refused(f'{what}.*--allow-unused leaves it out'):
-    trained.load(folder)
+    Model(folder).predict(TEXTS)
   with refused(f'{what}.*--allow-unused leaves it out'):
     started_from(start(folder), tmp_path / 'W')
   started_from(start(folder, 'finetune.py:task=table', **{'table.labels': 'a,b'}), '')
@@ -182,6 +182,30 @@ def test_what_is_not_read_is_refused_by_name(tmp_path, what, capsys):
   convert.convert(str(folder), str(tmp_path / 'W'), strict=False)
   assert 'not used: ' in capsys.readouterr().out
   assert np.isfinite(Model(trained.load(tmp_path / 'W')).embed(TEXTS)).all()
+
+
+def test_a_head_is_read_beside_modules_that_are_not(tmp_path):
+  folder = causal(tmp_path, 'mean')
+  modules('SpladePooling')(folder)
+  model = Model(folder)
+  assert model.default_task == 'generate'
+  assert np.isfinite(model.perplexity(CAUSAL)).all()
+  with refused("1_SpladePooling is not read .a 'SpladePooling'.*--allow-unused leaves it out"):
+    model.embed(CAUSAL)
+
+
+def test_a_module_for_training_alone_changes_no_vector(tmp_path, caplog):
+  folder = folder_of(tmp_path, prompts={'query': 'the old '})
+  modules('Pooling', 'Normalize')(folder)
+  expected = Model(folder).embed(TEXTS)
+  modules('Pooling', 'Dropout', 'Normalize')(folder)
+  caplog.clear()
+  model = Model(folder)
+  assert [x for x in caplog.messages if 'prompts' in x] == [
+    f"{folder}: embed puts its prompts before texts by name: 'query'"
+  ]
+  np.testing.assert_array_equal(model.embed(TEXTS, prompt='document'), expected)
+  assert np.abs(model.embed(TEXTS, prompt='query') - expected).max() > 0.01
 
 
 @pytest.mark.slow

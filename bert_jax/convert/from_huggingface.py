@@ -186,15 +186,14 @@ def _unread(folder, architecture, objective, unused):
   """Why the head of a class is not read, a sentence; '' if models for the objective have it, or if
   all there is makes vectors. A class may be called otherwise than those known here, such as
   Contriever and BertForMultiLabelClassification: then what the weights hold decides."""
-  heads = [head.class_suffix for head in TASKS[objective].heads]
+  suffixes = {name: [head.class_suffix for head in x.heads] for name, x in TASKS.items()}
+  is_known = architecture.endswith(tuple(sum(suffixes.values(), [])))
   of_vectors = vectors.read(folder)
-  makes_vectors = not unused and (of_vectors.vector.pooling or of_vectors.unread)
-  if makes_vectors or not architecture or architecture.endswith(('Model', *heads)):
+  makes_vectors = of_vectors.vector.pooling or of_vectors.unread
+  if not unused and (makes_vectors or not is_known):
     return ''
-  if not unused:
-    known = [head.class_suffix for task in TASKS.values() for head in task.heads]
-    if not TASKS[objective].reads_corpus or not architecture.endswith(tuple(known)):
-      return ''
+  if not architecture or architecture.endswith(('Model', *suffixes[objective])):
+    return ''
   name, why = min(unused.items(), default=('its weights', 'none of them is of such a head'))
   return (
     f'config.json says {architecture}, whose head is not read ({name}: {why}); ask for vectors '

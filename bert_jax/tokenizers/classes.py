@@ -5,7 +5,6 @@ The class is the tokenizer_class of tokenizer_config.json or of config.json, els
 with the model_type. Any that is in neither table, such as PreTrainedTokenizerFast, changes nothing.
 """
 
-import copy
 import math
 import re
 from typing import Any
@@ -13,13 +12,12 @@ from typing import Any
 from bert_jax.errors import InputError, log
 from bert_jax.files import Path
 from bert_jax.text import files
-from bert_jax.tokenizers.tokenizer import Tokenizer, listed
+from bert_jax.tokenizers.tokenizer import Tokenizer
 from bert_jax.tokenizers.wordpiece import special_token
 
 _BERTS = 'bert', 'electra', 'distilbert', 'mpnet', 'nomicbert'
 _OF_BYTES = 'roberta', 'bart', 'gpt2'
 _ALBERTS = 'albert', 'fnet'
-_SPLITTING = 'normalizer', 'pre_tokenizer'  # the parts of a tokenizer.json that have steps
 # Settings that replace what a tokenizer.json says: (classes as in kind_of, key, its value where no
 # file says it, type of a step, the field of that step which gets the value).
 REPLACED = (
@@ -53,9 +51,9 @@ def kind_of(path: Path) -> str:
   return re.sub('tokenizer(fast)?$|[-_]', '', name)
 
 
-def as_class(path: Path, content: dict[str, Any]) -> dict[str, Any]:
-  """The content of a tokenizer.json, of the vocabulary at a path, as its class reads it; InputError
-  where they contradict each other. Defaults that change what the file says are logged."""
+def apply_class(path: Path, content: dict[str, Any]) -> None:
+  """Changes the content of a tokenizer.json, of the vocabulary at a path, to how its class reads
+  it, and logs what a default changes; InputError where file and class contradict each other."""
   settings, kind = settings_of(path), kind_of(path)
   for classes, key, usual, step, value_with_step in CHECKED:
     value, has_step = settings.get(key, usual), bool(_steps(content, step))
@@ -65,7 +63,6 @@ def as_class(path: Path, content: dict[str, Any]) -> dict[str, Any]:
         f'which {key} is {value}; mend it, or tokenizer_config.json ("tokenizer_class": '
         '"PreTrainedTokenizerFast" reads it as it is).'
       )
-  content = content | {name: copy.deepcopy(content.get(name)) for name in _SPLITTING}
   by_default = []
   for classes, key, usual, step, field in REPLACED:
     for part in _steps(content, step) if kind in classes else ():
@@ -77,20 +74,18 @@ def as_class(path: Path, content: dict[str, Any]) -> dict[str, Any]:
       part[field] = value
   if by_default:
     log.warning(
-      '%s: %s by the default of its class, %s, and not as the file says; to keep that, write it '
+      '%s: by the default of its class, %s, %s, and not as the file says; to keep that, write it '
       'into tokenizer_config.json beside it',
       path,
-      ', '.join(by_default),
       kind,
+      ', '.join(by_default),
     )
-  return content
 
 
 def _steps(content, kind):
   """The steps of one type by which a tokenizer.json normalizes and splits texts."""
   steps = []
-  for name in _SPLITTING:
-    part = content.get(name) or {}
+  for part in content.get('normalizer') or {}, content.get('pre_tokenizer') or {}:
     steps += part.get('normalizers') or part.get('pretokenizers') or [part]
   return [step for step in steps if step.get('type') == kind]
 
@@ -99,27 +94,24 @@ def with_added(path: Path, tokenizer: Tokenizer) -> Tokenizer:
   """A tokenizer with the tokens that files beside its vocabulary, at a path, add to it. Those for
   which the weights have no row are left out and logged; transformers fails where one is typed."""
   given = tokenizer.content['added_tokens']
-  added = {token['content']: token for token in given}
-  for token in _added_beside(path, tokenizer.pieces):
-    added.setdefault(token['content'], token)
+  beside = _added_beside(path, tokenizer.pieces)
+  added = {token['content']: token for token in beside + given}
   rows = files.json_of(path.with_name('config.json')).get('vocab_size') or math.inf
-  needed = {tokenizer.pieces[i] for ids in tokenizer.around for i in ids}
-  needed |= listed(tokenizer.content).keys()
-  without_row = [x for x in added if added[x]['id'] >= rows and x not in needed]
+  needed = sum(tokenizer.around, ())  # run_tokenizer.check_fits refuses these
+  without_row = {x for x in added if added[x]['id'] >= rows and added[x]['id'] not in needed}
   if without_row:
     log.warning(
       '%s: the weights, by config.json, have %d rows, so these added tokens are left out: %s',
       path,
       rows,
-      ', '.join(without_row),
+      ', '.join(sorted(without_row)),
     )
-  for name in without_row:
-    del added[name]
-  if len(added) == len(given) and not without_row:
+  kept = [added[name] for name in added.keys() - without_row]
+  kept.sort(key=lambda token: token['id'])
+  if kept == given:
     return tokenizer
-  in_order = sorted(added.values(), key=lambda token: token['id'])
   return Tokenizer(
-    tokenizer.content | {'added_tokens': in_order},
+    tokenizer.content | {'added_tokens': kept},
     source=tokenizer.source,
     names={role: name for role, name in tokenizer.names.items() if name not in without_row},
     around=tokenizer.around,
@@ -127,22 +119,20 @@ def with_added(path: Path, tokenizer: Tokenizer) -> Tokenizer:
 
 
 def _added_beside(path, pieces):
-  """The tokens that files beside a vocabulary of these pieces add, as in a tokenizer.json."""
-  settings, tokens = settings_of(path), []
-  ids = {piece: i for i, piece in enumerate(pieces)}
-  for i, token in (settings.get('added_tokens_decoder') or {}).items():
-    tokens.append(token | {'id': int(i)})
-    ids.setdefault(token['content'], int(i))
-  said = {}
-  if 'added_tokens_decoder' not in settings:  # which newer files have in its place
+  """The tokens that files beside a vocabulary of these pieces add, as in a tokenizer.json; the last
+  of several with one name holds."""
+  settings = settings_of(path)
+  said, newer = {}, settings.get('added_tokens_decoder')
+  if newer is None:  # older files have this one in its place
     said = files.json_of(path.with_name('added_tokens.json'))
-  ids |= said
+  newer = [token | {'id': int(i)} for i, token in (newer or {}).items()]
+  ids = {piece: i for i, piece in enumerate(pieces)} | said
+  ids |= {token['content']: token['id'] for token in newer}
+  tokens = [special_token(i, x) | {'special': False, 'normalized': True} for x, i in said.items()]
   for token in settings.get('additional_special_tokens') or ():
     name = text_of(token)
     tokens.append(special_token(ids.setdefault(name, len(ids)), name))
-  for name, i in said.items():
-    tokens.append(special_token(i, name) | {'special': False, 'normalized': True})
-  return tokens
+  return tokens + newer
 
 
 def text_of(token: Any) -> Any:

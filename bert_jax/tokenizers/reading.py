@@ -121,7 +121,7 @@ def _of_content(path: Path, content: dict[str, Any]) -> Tokenizer:
   """Makes a tokenizer from the parsed content of the tokenizer.json at `path`. Texts are searched
   for all added tokens, as by transformers, but for the reserved ones ([MASK])."""
   content = content | {'added_tokens': content.get('added_tokens') or []}
-  content = classes.as_class(path, content)
+  classes.apply_class(path, content)
   ids = {token['content']: token['id'] for token in content['added_tokens']} | listed(content)
   names = _names(path, ids)
   tokenizer = Tokenizer(content, source=str(path), names=names, around=_around(path, content))
@@ -217,7 +217,7 @@ def _read_pair(vocabulary: Path, merges: Path) -> Tokenizer:
       f'{vocabulary} is no vocabulary of bytes; let transformers save its tokenizer.json beside it.'
     )
   content = byte_level_content(sorted(ids, key=lambda piece: ids[piece]), pairs)
-  content = classes.as_class(vocabulary, content)
+  classes.apply_class(vocabulary, content)
   return Tokenizer(content, source=str(vocabulary))
 
 

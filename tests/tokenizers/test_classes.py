@@ -111,7 +111,7 @@ def test_a_default_that_changes_what_a_file_says_is_logged(tmp_path, caplog):
   for said, count in ('{}', 1), ('{"do_lower_case": true}', 0):
     caplog.clear()
     tokenizers.load_folder(folder_of(tmp_path, 'cased', '', said))
-    assert caplog.text.count('do_lower_case is True by the default of its class, bert') == count
+    assert caplog.text.count('by the default of its class, bert, do_lower_case is True') == count
 
 
 @pytest.mark.parametrize('vocabulary', ['vocab.txt', 'uncased'])

@@ -105,9 +105,8 @@ def from_released(config: ConfigDict, released: Released) -> None:
   table.multi_label = released.problem == 'multi_label_classification'
   table.regression = not table.multi_label and len(labels) == 1
   name = re.sub(r'^torch\.nn\.(.*\.)?', '', released.activation)
-  is_sigmoid = name == 'Sigmoid'
-  one_label_of_several = len(labels) > 1 and not table.multi_label
-  if name not in ('', 'Identity', 'Sigmoid') or (is_sigmoid and one_label_of_several):
+  known, is_sigmoid = ('', 'Identity', 'Sigmoid'), name == 'Sigmoid'
+  if name not in known or (is_sigmoid and len(labels) > 1 and not table.multi_label):
     raise InputError(
       f'config.json, or config_sentence_transformers.json, says that activation_fn (once '
       f'sbert_ce_default_activation_function) is {quoted(released.activation)} over {len(labels)} '

@@ -163,9 +163,14 @@ def _check_head_size(path, family, content):
 
 def _activation(folder, content):
   """The activation of a CrossEncoder of sentence-transformers, by its newest key, or ''."""
-  newest = files.json_of(folder / sentence_transformers.PROMPTS).get('activation_fn')
+  settings = files.json_of(folder / sentence_transformers.PROMPTS)
   newer = (content.get('sentence_transformers') or {}).get('activation_fn')
-  return newest or newer or content.get('sbert_ce_default_activation_function') or ''
+  older = content.get('sbert_ce_default_activation_function')
+  said = settings.get('activation_fn') or newer or older or ''
+  if not said and settings.get('model_type') == 'CrossEncoder':
+    usual = 'activation.Sigmoid' if len(content.get('id2label') or ()) == 1 else 'linear.Identity'
+    said = sentence_transformers.TORCH + usual
+  return said
 
 
 def _begin(path, content):

@@ -231,7 +231,7 @@ def _without_place(rest, source_names, family):
       f'the encoder of these weights has tensors that ours has not ({len(inner)}, for example '
       f'{quoted(min(inner))}); is config.json theirs?'
     )
-  return dict.fromkeys(rest, 'no parameter of ours is called so')
+  return dict.fromkeys(rest, 'no model here has such a tensor')
 
 
 def _fit_tables(description, flat, sources, ignored):

@@ -103,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     ask = model.ask(task, **{name: getattr(args, name) for name in options()})
     columns = names_in(args.columns)
     if columns:
-      ask.from_parts(columns)  # InputError for another number of fields
+      check_columns(ask, columns)
     count, unanswered = 0, []
     with output(args.output) as file:
       for chunk in chunks:
@@ -133,6 +133,17 @@ def tell(model: Model, count: int, unanswered: list, faults: Counter, source: st
     log.warning(message, len(unanswered), count, first)
     if len(unanswered) == count:
       sys.exit(1)
+
+
+def check_columns(ask: Ask, columns: Sequence[str]) -> None:
+  """InputError if there are more or fewer than a record has fields."""
+  try:
+    ask.from_parts(columns)
+  except InputError:
+    raise InputError(
+      f'--columns names {len(columns)} ({", ".join(columns)}), and this task reads one for each of '
+      f'its fields: {", ".join(ask.fields)}{ask.advice}.'
+    ) from None
 
 
 def names_in(columns: str) -> list[str]:

@@ -151,9 +151,12 @@ def adopt_model(config: ConfigDict, start: Start, set_by_user: Collection[str] =
   if from_huggingface.is_model(folder):
     described = from_huggingface.describe(folder)
     model, begin = described.model, described.begin
+    is_sigmoid = described.activation.endswith('.Sigmoid')
   else:
     before = contents.read_config(folder)
-    model, begin = before.model, config_lib.flatten(before).get(TASKS[before.objective].begin, '')
+    fields, of_before = config_lib.flatten(before), TASKS[before.objective]
+    model, begin = before.model, fields.get(of_before.begin, '')
+    is_sigmoid = fields.get(of_before.sigmoid, False)
   sizes = _sizes(config, model, set_by_user)
   _check_set_by_user(config, sizes, set_by_user)
   config = config.copy_and_resolve_references()
@@ -164,6 +167,10 @@ def adopt_model(config: ConfigDict, start: Start, set_by_user: Collection[str] =
   config.model.update(sizes)
   if begin and task.begin and task.begin not in set_by_user:
     config_lib.set_field(config, task.begin, begin)
+  has_numbers = config_lib.flatten(config).get(task.numbers)
+  if is_sigmoid and has_numbers and task.sigmoid not in set_by_user:
+    log.info('numbers are sigmoids, as in %s: %s=true', teaching.source_of(config), task.sigmoid)
+    config_lib.set_field(config, task.sigmoid, True)
   if task.vector:
     if from_huggingface.is_model(folder):
       refusal = vectors.refusal(folder)

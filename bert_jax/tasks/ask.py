@@ -42,6 +42,7 @@ class Ask(abc.ABC):
   fields. columns: {field: the config's field that names its column in training data}.
   tabs: whether tabs separate the fields of a plain line; if not, they count as blanks.
   reads_empty: whether an empty text has an answer.
+  advice: which task reads other fields, if one does, as the end of a sentence.
   shows: the keys of an answer that are shown; (): all. exports: {output of the exported program:
   shape}; {}: none. The arguments of __init__ but the model are the options of its Prediction."""
 
@@ -50,6 +51,7 @@ class Ask(abc.ABC):
   columns: Mapping[str, str] = {}
   tabs: bool = False
   reads_empty: bool = False
+  advice: str = ''
   shows: tuple[str, ...] = ()
   exports: Mapping[str, str] = {}
   _taken: Mapping[str, str] = {}  # {field: column} of the table that was asked last
@@ -140,7 +142,7 @@ class Ask(abc.ABC):
     if len(parts) != len(self.fields):
       raise InputError(
         f'a line has {len(parts)} of the fields that this task reads between tabs: '
-        f'{", ".join(self.fields)}'
+        f'{", ".join(self.fields)}{self.advice}'
       )
     return dict(zip(self.fields, parts))
 

@@ -150,6 +150,8 @@ class Family:
   # Config field of the label shares that a new head starts from; filled in from the training rows.
   prior: str = ''
   begin: str = ''  # the field for the first token of targets; '': [CLS], if there are targets
+  numbers: str = ''  # the field that says whether labels are numbers
+  sigmoid: str = ''  # the field that says whether these are sigmoids
   writing: str = ''  # the field that says how a released model writes, see Released.writing
   # The fields for the pooling and the length of the sentence vectors that it is trained to make.
   vector: tuple[str, ...] = ()

@@ -83,7 +83,8 @@ def convert(
   if is_export:
     print(f'next: fill in what the card asks for, {out / "README.md"}; hf upload ORG/NAME {out}')
   else:
-    print(f'next: bert_jax.predict --model {out}, or train with --config.init_from={out}')
+    asked = ' --task embed' if model.unread_head else ''
+    print(f'next: bert_jax.predict --model {out}{asked}, or train with --config.init_from={out}')
 
 
 def folder_of(target: str) -> Path:

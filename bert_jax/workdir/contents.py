@@ -99,9 +99,9 @@ def answers_folder(workdir: Path | str, train: str, evaluation: str, number: int
   """The folder in a workdir for the answers at a step, by its data.train and data.eval. What is
   long is called by its end and a checksum of the whole."""
   spec = evaluation or ('held_out' if train else '')
-  name = re.sub(r'[^\w.=-]+', '_', spec).strip('_') or 'embedded'
+  name = re.sub(r'[^\w.=-]+', '_', spec).strip('._') or 'embedded'
   if len(name) > 60:
-    name = f'{name[-51:]}-{zlib.crc32(spec.encode()):08x}'
+    name = f'{name[-51:].lstrip("._")}-{zlib.crc32(spec.encode()):08x}'
   return Path(workdir).expanduser() / 'eval' / f'{name}-{number}'
 
 

@@ -25,7 +25,7 @@ from bert_jax.tools import convert
 from bert_jax.workdir import trained
 
 # {case: (its class, prefix of the names of its head, why it is not read)}.
-NO_NAME = 'no parameter of ours is called so'
+NO_NAME = 'no model here has such a tensor'
 UNREAD = {
   't5': ('T5ForSequenceClassification', 'classification_head.', NO_NAME),
   'bart': ('BartForSequenceClassification', 'classification_head.', NO_NAME),
@@ -67,6 +67,7 @@ def test_the_reason_why_a_head_is_not_read_is_said(tmp_path, capsys, recorded, c
   with refused(f'no place, for example {UNREAD[case][1]}bias: .*{UNREAD[case][2]}'):
     convert.convert(str(folder), str(tmp_path / 'W'))
   convert.convert(str(folder), str(tmp_path / 'W'), strict=False)
+  assert f'predict --model {tmp_path}/W --task embed,' in capsys.readouterr().out
   with refused(sentence):
     predict.Model(tmp_path / 'W').predict(['the stone'])
 

@@ -219,7 +219,9 @@ def test_classify_says_what_it_reads(make_model):
   assert 'has 1 of the fields' in as_lines(pairs.ask('pair'), ['old river'])[0]['error']
   single = make_model('sst2')
   (released,) = as_lines(single.ask('classify'), ['old river\tnew garden'])
-  assert released['error'] == 'a line has 2 of the fields that this task reads between tabs: text'
+  assert released['error'].endswith('reads between tabs: text; --task pair reads pairs')
+  with pytest.raises(InputError, match='2 .*, and .* fields: text; --task pair reads pairs'):
+    __main__.check_columns(single.ask('classify'), ['a', 'b'])
   (released,) = as_lines(single.ask('pair'), ['old river\tnew garden'])
   assert released['pair'] == 'new garden'
   (number,) = as_lines(make_model('stsb').ask('pair'), ['old river\tnew garden'])

@@ -129,6 +129,8 @@ def test_answers_are_called_by_their_data(tmp_path):
 
   assert name('/home/me/new.csv') == 'home_me_new.csv-7' and name('') == 'held_out-7'
   assert name('en=a/b.tsv,de=a/*.tsv') == 'en=a_b.tsv_de=a_.tsv-7'
+  assert name('../x/train.ndjson') == 'x_train.ndjson-7'
+  assert name('x/..' * 40)[0] not in '._'
   assert len(name('x=y,' * 99)) < 80 and name('x=y,' * 99) != name('x=z,' + 'x=y,' * 98)
 
 

@@ -102,6 +102,8 @@ def from_released(config: ConfigDict, released: Released) -> None:
   table.ends = not config.model.causal
   if released.cut_side == 'left':
     table.long_texts = 'tail'
+  elif released.activation:  # it is a cross-encoder
+    table.pair_column = 'pair'
   table.multi_label = released.problem == 'multi_label_classification'
   table.regression = not table.multi_label and len(labels) == 1
   name = re.sub(r'^torch\.nn\.(.*\.)?', '', released.activation)
@@ -179,10 +181,12 @@ class Classify(OfHead):
     super().__init__(model)
     if 'table' in model.config and model.config.table.pair_column:
       self.fields = ('text', 'pair')
+    elif not model.step:
+      self.advice = '; --task pair reads pairs'
 
   def record(self, fields: dict[str, Any]) -> Example:
     if 'pair' in fields and 'pair' not in self.fields:
-      raise InputError('this model reads single texts; --task pair reads pairs')
+      raise InputError(f'this model reads single texts{self.advice}')
     return Example('', '', tuple(texts_in(fields, self.fields)), None)
 
   def shown(self, answer: dict[str, Any]) -> dict[str, Any]:
@@ -234,6 +238,8 @@ CLASSIFICATION = labelled.family(
   ),
   from_released=from_released,
   prior='table.prior',
+  numbers='table.regression',
+  sigmoid='table.sigmoid',
   remarks=remarks_on,
   as_released=as_released,
   stand_in=stand_in,

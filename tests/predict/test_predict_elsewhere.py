@@ -93,7 +93,7 @@ def test_logits_of_onnx_runtime_are_ours(head, tmp_path, onnx):
   labels = ['NOUN', 'VERB', 'X']
   rewrite(folder, id2label=dict(enumerate(labels)))
   kind = {'classifier': 'ForSequenceClassification', 'tagger': 'ForTokenClassification'}[head]
-  change = {'transformers.AutoModel ': f'transformers.AutoModel{kind} '}
+  change = {'transformers.AutoModel.': f'transformers.AutoModel{kind}.'}
   exec(printed('torch', folder, **change)[0], {})
   (read,) = printed('onnxruntime', folder, **{"['one text', 'another']": repr(TEXTS)})
   read, _ = read.split('mask = ')

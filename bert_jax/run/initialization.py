@@ -17,7 +17,7 @@ from bert_jax import models
 from bert_jax.config import model as config_model
 from bert_jax.convert import from_huggingface, hub, tensor_files
 from bert_jax.convert import sentence_transformers as vectors
-from bert_jax.errors import InputError, about, log
+from bert_jax.errors import InputError, about, listed, log
 from bert_jax.files import Path
 from bert_jax.run import teacher
 from bert_jax.tasks import TASKS, teaching
@@ -176,8 +176,7 @@ def adopt_model(config: ConfigDict, start: Start, set_by_user: Collection[str] =
       refusal = vectors.refusal(folder)
       if refusal:
         raise InputError(refusal)
-    if task.vector[0] not in set_by_user:
-      _adopt_pooling(config, task.vector[0], folder)
+    _adopt_pooling(config, task.vector, folder, set_by_user)
   return config_lib.check(config)
 
 
@@ -201,17 +200,24 @@ def _sizes(config, model, set_by_user):
   return sizes
 
 
-def _adopt_pooling(config, field, folder):
-  """Takes how a model pools the vectors of texts, if it says so and the config has its default."""
+def _adopt_pooling(config, fields, folder, set_by_user):
+  """Takes how a model pools the vectors of texts, if it says so and the config has its default, and
+  names what is not taken of how it makes them."""
   if from_huggingface.is_model(folder):
-    pooling = vectors.read(folder).vector.pooling
+    vector = vectors.read(folder).vector
   else:
     meta = checkpoint.newest_meta(folder) or {}
-    pooling = trained.vector_of(contents.read_config(folder), meta).pooling
-  usual = config_lib.ALL[field].default
-  if pooling and config_lib.flatten(config)[field] == usual != pooling:
-    log.info('%s is %s, as in %s', field, pooling, teaching.source_of(config))
+    vector = trained.vector_of(contents.read_config(folder), meta)
+  (field, length), source = fields, teaching.source_of(config)
+  pooling, usual, given = vector.pooling, config_lib.ALL[field].default, config_lib.flatten(config)
+  if pooling and given[field] == usual != pooling and field not in set_by_user:
+    log.info('%s is %s, as in %s', field, pooling, source)
     config_lib.set_field(config, field, pooling)
+  prompts = [name for name, text in vector.prompts.items() if text]
+  if prompts:
+    log.info('prompts of %s are not put before texts here: %s', source, listed(prompts))
+  if pooling and given[length] != vector.normalized:
+    log.info('%s is %s, and in %s %s', length, given[length], source, vector.normalized)
 
 
 def _check_extension(ours, model):

@@ -158,17 +158,24 @@ def test_who_begins_from_such_a_folder(folder, tmp_path):
     c.check(config)
 
 
-def test_a_run_pools_as_the_folder_does_that_it_begins_from(folder, tmp_path):
+def test_a_run_pools_as_the_folder_does_that_it_begins_from(folder, tmp_path, caplog):
   """So does one from its weights here; what the user or a config file says counts more."""
   said = {'word_embedding_dimension': 12, 'pooling_mode_cls_token': True}
   (folder / '1_Pooling' / 'config.json').write_text(json.dumps(said))
+  prompts = {'prompts': {'ask': 'ask: ', 'document': ''}}
+  (folder / sentence_transformers.PROMPTS).write_text(json.dumps(prompts))
   convert.convert(str(folder), str(tmp_path / 'converted'))
+  caplog.set_level('INFO', 'bert_jax')
   for source in (folder, tmp_path / 'converted'):
-    config = start(source)
+    config = start(source, **{'contrastive.normalize': source == folder})
+    is_other = config.contrastive.normalize != trained.load(source).vector.normalized
+    caplog.clear()
     beginning = initialization.start_of(config, tmp_path / 'W')
     for set_by_user, pooling in ((), 'cls'), (['contrastive.pooling'], 'mean'):
       adopted = initialization.adopt_model(config, beginning, set_by_user)
       assert adopted.contrastive.pooling == pooling
+    assert f"prompts of {source} are not put before texts here: 'ask'\n" in caplog.text
+    assert (f', and in {source} ' in caplog.text) == is_other
     other = start(source, 'finetune.py:task=table', **{'table.labels': 'a,b'})
     initialization.adopt_model(other, beginning)  # it has no such field
   said = {'word_embedding_dimension': 12, 'pooling_mode_mean_tokens': True}

@@ -126,11 +126,14 @@ def test_the_server_answers(minilm):
       line = server.stdout.readline()
       print(line, end='')
       assert re.fullmatch(rf'{length} tokens: \d+\.\d ms\n', line)
+    address = server.stdout.readline().strip()
     texts = [TEXTS[0], '', 'Köln ' * 40]
-    body = json.dumps(texts).encode()
+    body = json.dumps([*texts, None]).encode()
     for _ in range(2):
-      with urllib.request.urlopen('http://127.0.0.1:18764', body, timeout=60) as answer:
-        np.testing.assert_allclose(json.load(answer), model.embed(texts), atol=1e-6)
+      with urllib.request.urlopen(address, body, timeout=60) as answer:
+        *vectors, nothing = json.load(answer)
+      assert nothing is None
+      np.testing.assert_allclose(vectors, model.embed(texts), atol=1e-6)
   finally:
     server.kill()
     server.wait()

@@ -257,8 +257,8 @@ UNREAD |= dict.fromkeys(_ONE.split(), 1)
 
 
 def _writing(folder: Path, beams: bool) -> dict[str, Any]:
-  """Description.writing and .unread, by generation_config.json, else by config.json. beams: is it
-  written by beam search?"""
+  """Description.writing and .unread_writing, by generation_config.json, else by config.json. beams:
+  is it written by beam search?"""
   found = {}
   for path in (folder / 'config.json', folder / 'generation_config.json'):
     found |= files.json_of(path)
@@ -271,4 +271,4 @@ def _writing(folder: Path, beams: bool) -> dict[str, Any]:
   if beams:
     found['num_beams'] = 1
   named = [x for x, usual in UNREAD.items() if found.get(x) not in (None, usual)]
-  return {'writing': out, 'unread': ', '.join(f'{name}={found[name]}' for name in named)}
+  return {'writing': out, 'unread_writing': ', '.join(f'{name}={found[name]}' for name in named)}

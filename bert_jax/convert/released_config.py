@@ -48,8 +48,10 @@ def config_of(
   if task.prior:
     config_lib.set_field(config, task.prior, ())  # the weights are in units
   task.from_released(config, released)
-  if description.unread and (task.writing or task.begin):
-    log.warning('transformers would write other texts, by what is not read: %s', description.unread)
+  if description.unread_writing and (task.writing or task.begin):
+    log.warning(
+      'transformers would write other texts, by what is not read: %s', description.unread_writing
+    )
   if description.cut_side != task.as_released(config).cut_side:
     log.warning('a long text is cut at its end here, though truncation_side is left')
   return config_lib.check(_as_exported(config, weights))

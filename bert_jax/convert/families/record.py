@@ -129,7 +129,7 @@ class Description(NamedTuple):
   # How it writes unless it is asked otherwise, as in generation_config.json, {option of our task
   # generate, early_stopping (a beam search's), or ends (ids of the pieces that end a text): value}.
   writing: Mapping[str, Any] = {}
-  unread: str = ''  # its other settings that change what it writes, with their values
+  unread_writing: str = ''  # its other settings that change what it writes, with their values
   cut_side: str = 'right'  # the side on which its tokenizer cuts texts
 
 

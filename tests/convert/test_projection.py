@@ -107,7 +107,7 @@ def test_another_one_is_named_as_not_read(folder, tmp_path, kind):
   pooled = Model(trained.load(folder)).embed(TEXTS)
   ODD[kind](folder)
   with refused(f'dense is not read .*{SAID[kind]}.*--allow-unused'):
-    trained.load(folder)
+    Model(trained.load(folder)).embed(TEXTS)
   convert.convert(str(folder), str(tmp_path / 'W'), strict=False)
   found = trained.load(tmp_path / 'W')
   assert ('projection' in found.params) == (kind == 'two')

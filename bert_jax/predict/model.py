@@ -56,7 +56,7 @@ class Model:
     self.unread_head, self.unread_modules = origin.unread_head, origin.unread_modules
     config = origin.config.copy_and_resolve_references()
     # These fields were set for the device of the training.
-    config.model.update(scan_layers=False, remat='none', attention_implementation='einsum')
+    config.model.update(scan_layers=False, remat='none', attention_implementation='auto')
     if dtype not in ('', 'float32', 'bfloat16'):
       raise InputError(f'dtype is {dtype!r}; use float32 or bfloat16.')
     on_cpu = jax.default_backend() == 'cpu'

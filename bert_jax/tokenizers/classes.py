@@ -65,7 +65,9 @@ def apply_class(path: Path, content: dict[str, Any]) -> None:
       )
   by_default = []
   for classes, key, usual, step, field in REPLACED:
-    for part in _steps(content, step) if kind in classes else ():
+    if kind not in classes:
+      continue
+    for part in _steps(content, step):
       value = settings.get(key, usual)
       if value is None:
         value = part.get('lowercase', False)

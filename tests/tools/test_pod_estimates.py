@@ -253,3 +253,19 @@ def test_the_compiler_is_asked_for_the_slices_and_for_a_chip_alone(monkeypatch):
     assert asked.pop() == ((topology, 'tpu'), options)
   with pytest.raises(InputError, match='--topology'):
     chips.devices_of('v5litepod-16')
+
+
+@pytest.mark.parametrize(
+  'count, mfu, alone, whole, is_told',
+  [(16, 0.25, 38.9, 41.6, True), (4, 0.25, 38.9, 41.6, False)]
+  + [(16, 0.28, 143.0, 145.5, False), (16, 0.66, 38.9, 41.6, False)],
+)
+def test_fewer_chips_are_advised_where_many_wait_for_one_another(count, mfu, alone, whole, is_told):
+  times = {
+    'compute_only': {'chip_hours': alone},
+    'with_communication': {'mfu': mfu, 'chip_hours': whole},
+  }
+  told = step_time.advice({'chips': count, 'estimates': times})
+  assert len(told) == is_told
+  if is_told:
+    assert '4 take at least 9.7 hours and 38.9 chip-hours, and these 16 2.6 hours' in told[0]

@@ -106,20 +106,26 @@ def from_released(config: ConfigDict, released: Released) -> None:
     table.pair_column = 'pair'
   table.multi_label = released.problem == 'multi_label_classification'
   table.regression = not table.multi_label and len(labels) == 1
-  name = re.sub(r'^torch\.nn\.(.*\.)?', '', released.activation)
-  known, is_sigmoid = ('', 'Identity', 'Sigmoid'), name == 'Sigmoid'
-  if name not in known or (is_sigmoid and len(labels) > 1 and not table.multi_label):
-    raise InputError(
-      f'config.json, or config_sentence_transformers.json, says that activation_fn (once '
-      f'sbert_ce_default_activation_function) is {quoted(released.activation)} over {len(labels)} '
-      'outputs, and what is read is Sigmoid over one, or Identity; for its outputs without it, or '
-      f'softmax over several, write {quoted(ACTIVATIONS[False])} there.'
-    )
-  table.sigmoid = table.regression and is_sigmoid
+  table.sigmoid = _is_sigmoid(released.activation, len(labels), table) and table.regression
   if any('|' in label for label in labels):
     raise InputError(f'a label of {listed(labels)} has a | in it; rename it in id2label.')
   if not table.regression:
     table.labels = labels
+
+
+def _is_sigmoid(activation, outputs, table):
+  """Whether a cross-encoder's outputs go through a sigmoid, by torch's name of its activation."""
+  name = re.sub(r'^torch\.nn\.(.*\.)?', '', activation)
+  is_sigmoid = name == 'Sigmoid'
+  is_known = is_sigmoid or name in ('', 'Identity')
+  if not is_known or (is_sigmoid and outputs > 1 and not table.multi_label):
+    raise InputError(
+      f'config.json, or config_sentence_transformers.json, says that activation_fn (once '
+      f'sbert_ce_default_activation_function) is {quoted(activation)} over {outputs} outputs, and '
+      'what is read is Sigmoid over one, or Identity; for its outputs without it, or softmax over '
+      f'several, write {quoted(ACTIVATIONS[False])} there.'
+    )
+  return is_sigmoid
 
 
 def as_released(config: ConfigDict) -> AsReleased:

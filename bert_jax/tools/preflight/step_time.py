@@ -16,8 +16,9 @@ from bert_jax.command_line import aligned
 from bert_jax.tools.preflight import hlo, links
 from bert_jax.tools.preflight.chips import Chip
 
-FEW = 4  # chips, which a model with less than LOW of MFU on more is compared with
-LOW = 0.3
+FEW = 4  # chips, with which more are compared where they do little
+LOW = 0.3  # an MFU below which chips do little
+LOSS = 0.05  # a share of chip-hours that is worth a word
 
 
 def step_times(
@@ -62,11 +63,13 @@ def fullest(report: Mapping[str, Any]) -> dict[str, float] | None:
 
 
 def advice(report: Mapping[str, Any]) -> list[str]:
-  """A sentence on fewer chips, if these many do little in their time."""
+  """A sentence on fewer chips, if these many do little, also by waiting for one another."""
   whole = fullest(report)
   if whole is None or whole['mfu'] >= LOW or report['chips'] <= FEW:
     return []
   fewer, here = report['estimates']['compute_only']['chip_hours'], whole['chip_hours']
+  if here * (1 - LOSS) < fewer:
+    return []
   return [
     f'an MFU of {whole["mfu"]:.0%}: it belongs on 1 to {FEW} chips; if it fits, {FEW} take at '
     f'least {fewer / FEW:,.1f} hours and {fewer:,.1f} chip-hours, and these {report["chips"]} '

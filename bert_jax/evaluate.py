@@ -135,9 +135,11 @@ def config_of(workdir: str | Path, overrides: Sequence[str]) -> ConfigDict:
 
 def warn_of_rows(workdir: str | Path, config: ConfigDict, source: Any) -> None:
   """Warns if the rows of an evaluation are not those that the run knows under the same name, or are
-  those that it was trained on."""
+  those that it was trained on. Of rows that it knows, what was measured before it is known."""
   facts = records.read_facts(workdir)
   known, trained_on = facts.split('eval').fingerprint, facts.split('train').fingerprint
+  if source.fingerprint == known:
+    source.measured = facts.split('eval').measured
   if source.fingerprint == trained_on:
     log.warning('data.eval=%s: the run was trained on these very rows', config.data.eval)
   is_of_run = config.data.eval == contents.read_config(workdir).data.eval

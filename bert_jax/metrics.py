@@ -42,6 +42,7 @@ class LossLevel(Level):
 
 LOSSES = 'unigram', 'uniform', 'entropy', 'mean'  # kinds of baselines of losses; not of scores
 KINDS = 'majority', 'chance'  # of baselines that an evaluation counts itself, as NAME_KIND
+REGRESSION = '_logistic_regression'  # NAME of it: the score NAME of run/frozen.py's baseline
 
 
 def mean(values: jax.Array | float, weights: jax.Array) -> Mean:

@@ -22,6 +22,8 @@ class Source:
   def __init__(self):
     self.baselines: dict[str, Level] = {}  # {metric: its value without reading the input}
     self.part: dict[str, Level] = {}  # the baselines of the part that a run evaluates, if it does
+    # {NAME of a value of an evaluation of all rows: what was measured before the training}.
+    self.measured: dict[str, float] = {}
     self.levels: list[Callable[..., Any]] = []  # of a batch: its baselines, {metric: Mean}
     self.scales: dict[str, tuple[str, float]] = {}  # {metric: (term, factor of it)}
 

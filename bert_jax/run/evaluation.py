@@ -16,13 +16,13 @@ from jax.experimental import multihost_utils
 from ml_collections import ConfigDict
 
 from bert_jax import gradients, hosts, metrics, sharding, step
-from bert_jax.errors import log, writing
+from bert_jax.errors import log, quoted, writing
 from bert_jax.files import Path, make_folder, write_sealed, write_whole
 from bert_jax.objectives import losses
 from bert_jax.objectives.base import Objective
 from bert_jax.rows.ahead import Ahead
 from bert_jax.rows.batches import Batches
-from bert_jax.tasks.labelled import Scored
+from bert_jax.tasks.labelled import NAMED, Scored
 
 WORST = 100  # answers in worst.jsonl
 HELD, HELD_BYTES = 32, 1 << 28  # batches, and bytes of their answers, that stay on all devices
@@ -92,7 +92,8 @@ def one_pass(
   if is_collapsed:
     result['constant'] = 1.0
   scored, answers = _scored(source, outputs, scores or {}) if outputs else ({}, [])
-  return result | hosts.from_first(scored), answers
+  measured = source.measured if len(numbers) == len(batches) else {}
+  return result | hosts.from_first(scored) | measured, answers
 
 
 def _all_alike(totals):
@@ -111,6 +112,9 @@ def _scored(source, outputs, family_scores):
   if known:
     for name, score in family_scores.items():
       scores[name] = float(score(known))
+    by_label = source.by_label(known)
+    if len(by_label) <= NAMED:
+      scores |= {f'f1_{x["label"]}': x['f1'] for x in by_label}
   elif answers:
     log.warning('nothing is scored: no example has a label')
   if len(answers) >= LEAST and source.constant(answers):
@@ -119,14 +123,20 @@ def _scored(source, outputs, family_scores):
 
 
 def warn_of_collapse(result: Mapping[str, float], source: Any, answers: list[dict]) -> None:
-  """Warns of a model that gives one answer to everything, after its last evaluation. In an early
-  one this is usual, and its line of metrics says so."""
+  """Warns of a model that gives one answer to everything, or some labels never, after its last
+  evaluation. In an early one this is usual, and its line of metrics says so."""
   if hosts.first() and 'constant' in result:
     which = source.constant(answers) if answers else 'the same'
     log.warning(
       'the run has collapsed, or has learned too little so far: it predicts %s for every example',
       which,
     )
+  elif answers:
+    of = f'of {sum("gold" in answer for answer in answers)}'
+    missed = [x for x in source.by_label(answers) if not x['answered']]
+    named = [f'{quoted(x["label"])} ({x["examples"]} {of})' for x in missed[:NAMED]]
+    if named:
+      log.warning('never answered: %s; %s', ', '.join(named), source.for_missed)
 
 
 def count_part(batches: Batches, count: int) -> None:
@@ -186,6 +196,7 @@ def write(
   texts = {'predictions.jsonl': _lines(answers), 'worst.jsonl': _lines(worst)}
   texts |= source.files(answers)
   scores = {**result, **beside(result, source, answers), 'by_length': source.by_length(answers)}
+  scores['by_label'] = source.by_label(answers)
   scores['predictions_crc32'] = zlib.crc32(texts['predictions.jsonl'].encode())
   with writing(folder, 'write elsewhere (evaluate --out)'):
     make_folder(folder)

@@ -155,7 +155,7 @@ def health(values: Mapping[str, float], baselines: Mapping[str, Level]) -> str:
   hidden |= {f'{name}_below_{level.kind}' for name, level in baselines.items()}
   parts = []
   for name, value in values.items():
-    if name in hidden:
+    if name in hidden or name.endswith(metrics.REGRESSION):
       continue
     text = f'{name} {value:.4g}'
     level = own.get(name) or baselines.get(name)
@@ -164,6 +164,9 @@ def health(values: Mapping[str, float], baselines: Mapping[str, Level]) -> str:
       text += f' ({abs(level.value - value):.2f} {side} {level.kind})'
     elif level and level.value:
       text += f' ({level.kind} {level.value:.2f})'
+    frozen = values.get(name + metrics.REGRESSION)
+    if frozen is not None:
+      text += f' (logistic regression on the frozen starting vectors: {frozen:.2f})'
     parts.append(text)
   if 'constant' in values:
     parts.append('one answer for all')

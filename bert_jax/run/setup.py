@@ -14,7 +14,7 @@ from bert_jax import files, hosts, models, sharding, step
 from bert_jax.command_line import aside
 from bert_jax.copies import keep_compiled
 from bert_jax.errors import log
-from bert_jax.run import evaluation, speed, stopping, warm_start
+from bert_jax.run import evaluation, frozen, speed, stopping, warm_start
 from bert_jax.run.initialization import WEIGHTS
 from bert_jax.run.inputs import Inputs, check_continues
 from bert_jax.run.tally import Tally
@@ -96,6 +96,7 @@ def prepare(inputs: Inputs, stack: contextlib.ExitStack, started: float) -> tupl
   state, meta = first_state(inputs, program, checkpoints, state)
   if inputs.eval_batches:
     evaluation.count_part(inputs.eval_batches, config.eval.batches)
+    inputs.sources['eval'].measured = frozen.measured(inputs, state.params)
   write_facts(inputs, models.count_parameters(state.params))
   run = Run(
     inputs,

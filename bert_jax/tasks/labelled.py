@@ -19,7 +19,7 @@ from bert_jax.tasks.record import Card, Family
 from bert_jax.tasks.remarks import about_examples
 from bert_jax.tokenizers import Tokenizer
 
-NAMED = 10  # labels that are named
+NAMED = 20  # labels that are named, each with its F1
 # BERT's recipe for fine-tuning (Devlin et al. 2018, appendix A.3), with bias correction. Without
 # it, as in BERT's release, the first steps are several times as long, and training on small data
 # sets collapses (Mosbach et al. 2021, Zhang et al. 2021), as it does in few steps.
@@ -241,9 +241,11 @@ def correlations(gold: Sequence[float], predicted: Sequence[float]) -> dict[str,
 
 class Scored(Examples, abc.ABC):
   """Examples that turn a model's outputs into answers, and score the answers.
-  scored: how many examples have gold, and so are scored; None: all."""
+  scored: how many examples have gold, and so are scored; None: all.
+  for_missed: what to do about labels that are never answered."""
 
   scored: int | None = None
+  for_missed = ''
 
   @abc.abstractmethod
   def answers(self, outputs: Mapping[str, np.ndarray]) -> list[dict]:
@@ -274,6 +276,12 @@ class Scored(Examples, abc.ABC):
       row = {'tokens': f'{shortest}-{longest}', 'examples': len(part)}
       out.append(row | self.scores(part))
     return out
+
+  def by_label(self, answers: list[dict]) -> list[dict]:
+    """How labels are answered: [{'label', 'examples': with it, 'answered': how often, 'right',
+    'f1'}, ..], without those that neither are nor are answered."""
+    del answers
+    return []
 
   def files(self, answers: list[dict]) -> dict[str, str]:
     """Files for official scorers and leaderboards, {file name: content}."""

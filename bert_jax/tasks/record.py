@@ -125,6 +125,9 @@ class Family:
   # families read files of labelled examples (labelled.py).
   reads_corpus: bool = False
   plain_baseline: PlainBaseline | None = None
+  # (training rows, vectors of these, evaluated rows, vectors of those) -> the scores of a
+  # classifier of vectors. Vectors are outputs of rows, {'vectors': [R, N, D], 'example_ids'}.
+  of_vectors: Callable[..., dict[str, float]] | None = None
 
   # Its own config fields. A rule is (what must hold, the sentence if not).
   fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)

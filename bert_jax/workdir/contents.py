@@ -118,6 +118,7 @@ def split_of(source: Any) -> Split:
     scored=getattr(source, 'scored', examples),
     baselines=source.baselines,
     part=source.part,
+    measured=source.measured,
   )
 
 

@@ -42,6 +42,7 @@ class Split(Record):
   scored: int = 0  # examples with a known answer
   baselines: Mapping[str, Level] = field(default_factory=dict)
   part: Mapping[str, Level] = field(default_factory=dict)  # of the rows of the curve, if not all
+  measured: Mapping[str, float] = field(default_factory=dict)  # see rows.source.Source
 
   @classmethod
   def from_json(cls, content: Mapping[str, Any]) -> 'Split':

@@ -1,6 +1,7 @@
 """Classification, regression and pairs: scores, long texts, weights, faulty tables."""
 
 import itertools
+import json
 import re
 
 import jax
@@ -10,13 +11,14 @@ from published import jsonl, predicted, telling, tfds_set
 from scipy.optimize import minimize
 from scipy.special import expit, softmax
 from sklearn import metrics as sklearn_metrics
+from sklearn.metrics import f1_score
 from small_tables import WORDS, finetune, sentence, table
 
 from bert_jax import config as c
 from bert_jax.errors import InputError
 from bert_jax.rows import windows
 from bert_jax.rows.examples import by_example
-from bert_jax.run import initialization
+from bert_jax.run import evaluation, initialization
 from bert_jax.tasks.classification import encoded
 from bert_jax.tasks.classification import reading as classification_reading
 from bert_jax.tasks.classification import task as classification
@@ -342,6 +344,31 @@ def test_examples_that_are_encoded_in_parts_have_the_same_rows(
       jax.tree.map(np.testing.assert_array_equal, one, other)
   trained_on, evaluated = sources[2:]
   assert len(evaluated.examples) == 23 and not trained_on.examples, 'there may be millions'
+
+
+@pytest.mark.parametrize('several', [False, True])
+def test_a_label_that_is_never_answered_is_named(several, tmp_path, vocab, tokenizer, caplog):
+  rng, names = np.random.default_rng(3), ('Art', 'News', 'Sport')
+  labels = [names[2 if i % 8 == 0 else i % 2] for i in range(53)]
+  rows = [f'{sentence(rng)}\t{label}' for label in labels]
+  (tmp_path / 'dev.tsv').write_text('\n'.join(['sentence\tlabel', *rows]) + '\n')
+  source, outputs = outputs_of(
+    finetune(vocab, tmp_path / 'dev.tsv', f'table.multi_label={several}'), tokenizer
+  )
+  outputs['logits'][..., 2] = -9
+  answers = source.answers(outputs)
+  evaluation.warn_of_collapse({}, source, answers)
+  assert "never answered: 'Sport' (7 of 53); table.class_weights=('balanced',)" in caplog.text
+  evaluation.write(tmp_path / 'out', source, answers, {})
+  written = json.loads((tmp_path / 'out' / 'scores.json').read_text())
+  rows = {row.pop('label'): row for row in written['by_label']}
+  assert rows['Sport'] == {'examples': 7, 'answered': 0, 'right': 0, 'f1': 0}
+  held = np.array([np.isin(names, answer['gold']) for answer in answers])
+  given = np.array([np.isin(names, answer['prediction']) for answer in answers])
+  for k, name in enumerate(names):
+    expected = f1_score(held[:, k], given[:, k])
+    assert rows[name]['f1'] == pytest.approx(expected)
+  assert 0 < rows['Art']['f1'] < 1
 
 
 def test_a_run_that_says_the_same_of_all_texts_has_collapsed(tmp_path, vocab, tokenizer):

@@ -1,17 +1,27 @@
-"""TF-IDF and a linear support vector machine, beside classifiers in a report."""
+"""Linear baselines of classifiers: of words, in a report, and of the vectors a run starts from."""
+
+import json
 
 import numpy as np
 import pytest
+from running import lines, untrained
 from scipy import sparse
 from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import LinearSVC, LinearSVR
 from small_tables import finetune, sentence
 
 from bert_jax import config as c
+from bert_jax import evaluate
+from bert_jax.predict.model import Model
 from bert_jax.tasks.classification import linear
 from bert_jax.tasks.classification import task as classification
+from bert_jax.tools.report import panels, sentences
+from bert_jax.train import train
+from bert_jax.workdir import records
 
 
 def written(path, rows):
@@ -84,3 +94,79 @@ def test_numbers(tmp_path, vocab, tokenizer):
   predicted = pipeline.predict([row[0] for row in dev])
   gold = [float(row[2]) for row in dev]
   assert out['pearson'] == pytest.approx(np.corrcoef(gold, predicted)[0, 1])
+
+
+def test_a_run_has_the_score_of_a_logistic_regression_on_the_vectors_it_starts_from(
+  tmp_path, vocab, caplog
+):
+  noise = np.random.default_rng(9)
+  label = lambda a, b: 'ab'[('good' in a) ^ (noise.random() < 0.2)]
+  rows, dev = drawn(60, 0, label), drawn(40, 1, label)
+  config = config_of(tmp_path, vocab, rows, dev, 'eval.every=1 model.dtype=float32')
+  config.init_from = str(untrained(config, tmp_path / 'start'))
+  vectors = Model(config.init_from).embed([row[0] for row in rows + dev])
+  model = LogisticRegression(max_iter=1000).fit(vectors[:60], [row[2] for row in rows])
+  expected = model.score(vectors[60:], [row[2] for row in dev])
+  _, result = train(config, tmp_path / 'run')
+  name = 'classification_accuracy_logistic_regression'
+  assert result[name] == expected and 0.5 < expected < 1
+  (scores,) = (tmp_path / 'run').rglob('scores.json')
+  by_label = json.loads(scores.read_text())['by_label']
+  assert {f'f1_{x["label"]}': x['f1'] for x in by_label}.items() <= result.items()
+  assert result['f1_b'] == result['f1']
+  first, second = lines(tmp_path / 'run', 'eval')
+  assert first[name] == second[name] == expected
+  facts = records.read_facts(tmp_path / 'run')
+  assert facts.split('eval').measured[name] == expected
+  # Neither a run that goes on nor an evaluation measures it again.
+  config.steps = 3
+  assert train(config, tmp_path / 'run')[1][name] == expected
+  assert caplog.text.count('before training: a logistic regression') == 1
+  assert f'(logistic regression on the frozen starting vectors: {expected:.2f})' in caplog.text
+  assert evaluate.evaluate(tmp_path / 'run')[0][name] == expected
+  (panel,) = panels.read(tmp_path / 'run').panels
+  said = f'A logistic regression on the vectors of the weights before training: {expected:.4f}.'
+  assert said in sentences.notes(panel)
+  # Of other rows it is not known.
+  other = evaluate.evaluate(tmp_path / 'run', [f'--config.data.eval={tmp_path}/train.tsv'])[0]
+  assert 'f1' in other and name not in other
+
+
+@pytest.mark.parametrize('long_texts', ['head', 'windows'])
+@pytest.mark.parametrize('several', [False, True])
+def test_a_logistic_regression_of_vectors_is_scikit_learns(
+  several, long_texts, tmp_path, vocab, tokenizer
+):
+  """Of several labels of a text one is trained for each. The windows of a text are averaged."""
+  label = lambda a, b: ','.join(sorted({*a.split()} & {'good', 'bad'})) or 'new'
+  rows, dev = drawn(90, 0, label), drawn(40, 1, label)
+  if not several:
+    rows, dev = ([(a, b, y[:3]) for a, b, y in part] for part in (rows, dev))
+  more = f'table.multi_label={several} table.long_texts={long_texts} task.max_length=8'
+  config = config_of(tmp_path, vocab, rows, dev, *more.split())
+  sources = classification.sources(config, tokenizer)
+  given, rng = {}, np.random.default_rng(2)
+  for split, source in sources.items():
+    ids = np.stack([source[i]['example_ids'] for i in range(len(source))])
+    is_of = source.per_example['labels'].reshape(len(source.texts), -1)
+    by_example = rng.normal(size=(len(source.texts), 4)) + is_of[:, :1]
+    given[split] = by_example, {'example_ids': ids, 'vectors': by_example[ids - 1]}
+  found = linear.vector_scores(
+    sources['train'], given['train'][1], sources['eval'], given['eval'][1]
+  )
+  model = LogisticRegression(max_iter=1000)
+  model = OneVsRestClassifier(model) if several else model
+  model.fit(given['train'][0], sources['train'].per_example['labels'])
+  logits = model.decision_function(given['eval'][0])
+  of = sources['eval'].text_of
+  means = np.stack([logits[of == k].mean(axis=0) for k in range(len(dev))])
+  assert (len(of) > len(dev)) == (long_texts == 'windows')
+  names = config.table.labels
+  gold = [row[2].split(',') for row in dev]
+  if several:
+    truth = np.array([np.isin(names, x) for x in gold])
+    assert found['micro_f1'] == pytest.approx(f1_score(truth, means > 0, average='micro'))
+  else:
+    predicted = [names[k] for k in means.argmax(axis=1)]
+    right = np.mean([a == b for a, (b,) in zip(predicted, gold, strict=True)])
+    assert found['classification_accuracy'] == right and 0.4 < right < 1

@@ -251,4 +251,5 @@ CLASSIFICATION = labelled.family(
   stand_in=stand_in,
   card=card,
   plain_baseline=PlainBaseline('TF-IDF + linear SVM', BASELINE_FIELDS, linear.metrics),
+  of_vectors=linear.vector_scores,
 )

@@ -1,16 +1,22 @@
-"""TF-IDF and a linear support vector machine, the baseline of classifiers of texts.
+"""Linear baselines of classifiers of texts: of words, and of the vectors of a model.
 
+Of words it is TF-IDF and a linear support vector machine.
 Pieces and pairs of neighbouring pieces of the run's vocabulary, of whole texts, count as
 (1 + log count) * inverse document frequency; of a pair of texts each side by itself. They go into
 scikit-learn's LinearSVC (one for each label, LinearSVR for numbers) at its default C = 1.
+
+Of vectors of length 1 it is scikit-learn's LogisticRegression, also at its default C = 1.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
+from scipy.special import logit
 
 from bert_jax.errors import InputError
+from bert_jax.rows.examples import by_example
 from bert_jax.tasks.classification import task
 from bert_jax.tasks.classification.reading import Example, read
 from bert_jax.tasks.faulty_records import Problems
@@ -63,3 +69,31 @@ def svm_scores(
     if example.label is not None:
       answers.append({'prediction': prediction, 'gold': example.label})
   return evaluation.score(answers)
+
+
+def vector_scores(
+  train: task.Texts,
+  train_outputs: Mapping[str, np.ndarray],
+  evaluation: task.Texts,
+  outputs: Mapping[str, np.ndarray],
+) -> dict[str, float]:
+  """Trains a logistic regression on vectors of some training rows and scores it on all evaluated
+  ones: {metric: number}; {} if those have one label. Outputs: see Family.of_vectors. Each window of
+  a text is learned from, and its windows' logits are averaged, as the model's are."""
+  from sklearn.linear_model import LogisticRegression  # slow to import
+  from sklearn.multiclass import OneVsRestClassifier
+
+  numbers, (vectors,) = by_example(train_outputs, 'vectors')
+  labels = train.per_example['labels'][numbers]
+  if len(np.unique(labels)) < 2:
+    return {}
+  model: Any = LogisticRegression(max_iter=1000)
+  to_logits = np.log
+  if evaluation.multi_label:
+    model, to_logits = OneVsRestClassifier(model), logit
+  model.fit(vectors, labels)
+  of_rows = outputs['vectors']
+  logits = np.full((*of_rows.shape[:2], len(evaluation.labels)), -np.inf)
+  shares = model.predict_proba(of_rows.reshape(-1, of_rows.shape[-1]))
+  logits[..., model.classes_] = to_logits(shares).reshape(*of_rows.shape[:2], -1)
+  return evaluation.score(evaluation.answers({**outputs, 'logits': logits}))

@@ -122,6 +122,8 @@ class Texts(Scored):
   examples: of training data they are not kept, since they may be millions.
   cut: how many texts are not read whole."""
 
+  for_missed = "table.class_weights=('balanced',) makes labels count alike, epochs train longer"
+
   def __init__(
     self,
     config: ConfigDict,
@@ -211,6 +213,23 @@ class Texts(Scored):
     if gold is not None:
       of_gold = np.where(np.isin(self.labels, gold), shares, 1 - shares)
       out |= {'gold': gold, 'loss': float(np.sum(-np.log(of_gold + 1e-12)))}
+    return out
+
+  def by_label(self, answers: list[dict]) -> list[dict]:
+    held, given, right = Counter(), Counter(), Counter()
+    for answer in answers:
+      sides = [answer.get('gold'), answer['prediction']]
+      if not self.multi_label:
+        sides = [[label] for label in sides]
+      if 'gold' in answer:
+        held.update(sides[0])
+        given.update(sides[1])
+        right.update({*sides[0]} & {*sides[1]})
+    out = []
+    for label in self.labels:
+      row = {'label': label, 'examples': held[label], 'answered': given[label]}
+      if number := held[label] + given[label]:
+        out.append(row | {'right': right[label], 'f1': 2 * right[label] / number})
     return out
 
   def scores(self, answers: list[dict]) -> dict[str, float]:

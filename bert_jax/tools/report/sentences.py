@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from bert_jax.metrics import LOSSES
+from bert_jax.metrics import LOSSES, REGRESSION
 from bert_jax.tools.report.panels import Panel, probability
 
 HARDLY = 0.02  # of the way from a guess to a perfect score
@@ -22,6 +22,10 @@ def notes(panel: Panel) -> Iterator[str]:
     beyond = gains(df)
     if metric == panel.metric:
       yield f'To beat: {guess}.'
+      frozen = panel.final(metric + REGRESSION).value
+      if len(frozen):
+        level = panel.number(frozen.mean(), metric)
+        yield f'A logistic regression on the vectors of the weights before training: {level}.'
       lost = beyond[beyond <= 0].index
       if len(lost) == len(beyond):
         yield 'No arm beats a guess: nothing was learned that differences could speak of.'

@@ -16,6 +16,7 @@ from bert_jax.objectives.encode import encode
 from bert_jax.rows.batches import batches_of
 from bert_jax.run.initialization import WEIGHTS
 from bert_jax.run.inputs import Inputs
+from bert_jax.run.metrics_log import health
 from bert_jax.tasks import TASKS
 from bert_jax.workdir import records
 
@@ -56,7 +57,7 @@ def measured(inputs: Inputs, params: Any) -> dict[str, float]:
     log.info(
       'before training: a logistic regression on the vectors of these weights has %s '
       '(%d training examples, %.1f s)',
-      metrics.to_json(scores),
+      health(scores, {}),
       np.count_nonzero(learned['example_ids']),
       time.perf_counter() - begun,
     )

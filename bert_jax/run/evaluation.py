@@ -85,15 +85,23 @@ def one_pass(
   if derived_metrics:
     totals |= derived_metrics(totals)
     del totals['tokens']
+  result = _values(totals, batches, count)
+  if is_collapsed:
+    result['constant'] = 1.0
+  scored, answers = _scored(source, outputs, scores or {}) if outputs else ({}, [])
+  return result | hosts.from_first(scored), answers
+
+
+def _values(totals, batches, count):
+  """The values of terms, their scales, and what was measured of the same rows before."""
+  source = batches.source
   result = metrics.values(totals, levels(batches, count))
   for name, (term, factor) in source.scales.items():
     if term in result:
       result[name] = result[term] * factor
-  if is_collapsed:
-    result['constant'] = 1.0
-  scored, answers = _scored(source, outputs, scores or {}) if outputs else ({}, [])
-  measured = source.measured if len(numbers) == len(batches) else {}
-  return result | hosts.from_first(scored) | measured, answers
+  if len(batches.part(count)) == len(batches):
+    result |= source.measured
+  return result
 
 
 def _all_alike(totals):

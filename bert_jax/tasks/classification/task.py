@@ -218,13 +218,14 @@ class Texts(Scored):
   def by_label(self, answers: list[dict]) -> list[dict]:
     held, given, right = Counter(), Counter(), Counter()
     for answer in answers:
-      sides = [answer.get('gold'), answer['prediction']]
+      if 'gold' not in answer:
+        continue
+      gold, predicted = answer['gold'], answer['prediction']
       if not self.multi_label:
-        sides = [[label] for label in sides]
-      if 'gold' in answer:
-        held.update(sides[0])
-        given.update(sides[1])
-        right.update({*sides[0]} & {*sides[1]})
+        gold, predicted = [gold], [predicted]
+      held.update(gold)
+      given.update(predicted)
+      right.update({*gold} & {*predicted})
     out = []
     for label in self.labels:
       row = {'label': label, 'examples': held[label], 'answered': given[label]}

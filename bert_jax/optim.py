@@ -23,9 +23,9 @@ from bert_jax.sharding import path_name
 Tree = Any  # of arrays or shapes like the parameters, or of booleans or factors for each of them
 
 
-def numbers(optimizer: ConfigDict) -> dict[str, Any]:
-  """The learning rate and weight decay, which a compiled step takes as arguments."""
-  return {name: np.float32(optimizer[name]) for name in ('learning_rate', 'weight_decay')}
+def numbers(optimizer: ConfigDict, steps: int) -> dict[str, Any]:
+  """The numbers of the schedule and weight decay, which a compiled step takes as arguments."""
+  return timeline.numbers(optimizer, steps) | {'weight_decay': np.float32(optimizer.weight_decay)}
 
 
 def scale_by_bert_adam(b1: float, b2: float, eps: float) -> GradientTransformation:
@@ -177,7 +177,7 @@ def make_optimizer(
 ) -> GradientTransformation:
   """The Optax transformation of `config.optimizer`. A frozen parameter has no moments, and its
   update is None. params: only paths and shapes are used. values: `numbers`, but traced."""
-  values = values or numbers(optimizer)
+  values = values or numbers(optimizer, steps)
   is_frozen = frozen(optimizer, params)
 
   def trained(tree):
@@ -186,7 +186,7 @@ def make_optimizer(
   undecayed = matches(optimizer.no_decay, params)
   decayed = trained(jax.tree.map(lambda hit: not hit, undecayed))
   decay = optax.add_decayed_weights(values['weight_decay'], decayed)
-  schedule = timeline.make_schedule(optimizer, steps, values['learning_rate'])
+  schedule = timeline.make_schedule(optimizer, steps, values)
   multipliers = trained(lr_multipliers(optimizer, params))
 
   def multiplied(updates, _):

@@ -49,12 +49,13 @@ def keys(seed: int, prng_impl: str) -> jax.Array:
   return jax.random.split(jax.random.key(seed, impl=prng_impl), 3)
 
 
-def constants_of(config: ConfigDict, objective: Objective) -> Constants:
-  """The Constants of a run, as arrays on the host."""
+def constants_of(config: ConfigDict, objective: Objective, horizon: int = 0) -> Constants:
+  """The Constants of a run, as arrays on the host. horizon: its Timeline's; 0: of an evaluation."""
   train_key = keys(config.seed, config.prng_impl)[1]
   eval_key = keys(config.eval.seed, config.prng_impl)[2]
   fixed = objective.constants(config)
-  return Constants(train_key, eval_key, optim.numbers(config.optimizer), fixed)
+  numbers = optim.numbers(config.optimizer, horizon) if horizon else {}
+  return Constants(train_key, eval_key, numbers, fixed)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +105,7 @@ def program(
       f'objective {config.objective} carries something from step to step, which does not go with '
       f'optimizer.accumulation={config.optimizer.accumulation}; set it to 1.'
     )
-  constants = constants_of(config, objective)
+  constants = constants_of(config, objective, timeline.horizon)
   params = jax.eval_shape(objective.init, constants.train_key)
 
   def make_optimizer(numbers):

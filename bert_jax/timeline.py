@@ -41,7 +41,7 @@ def _linear(step, steps, warmup, decay):
 
 
 def _cosine(step, steps, warmup, decay):
-  progress = jnp.clip(_over(step - warmup, max(1, steps - warmup)), 0, 1)
+  progress = jnp.clip(_over(step - warmup, steps - warmup), 0, 1)
   return 0.5 * (1 + jnp.cos(jnp.pi * progress))
 
 
@@ -50,7 +50,7 @@ def _constant(step, steps, warmup, decay):
 
 
 def _inverse_sqrt(step, steps, warmup, decay):
-  return jnp.sqrt(max(1, warmup) / jnp.maximum(step, 1))
+  return jnp.sqrt(jnp.maximum(warmup, 1) / jnp.maximum(step, 1))
 
 
 def _wsd(step, steps, warmup, decay):
@@ -209,13 +209,8 @@ class Timeline:
         )
 
 
-def make_schedule(optimizer: ConfigDict, steps: int, peak: Any = None) -> Callable[[Any], Any]:
-  """Makes a function step -> learning rate. peak: replaces the config's. It first rises linearly
-  from 0 over `warmup` steps. linear: peak * (1 - step / steps), counted from step 0 (BERT). cosine:
-  falls to 0 over the rest. inverse_sqrt: peak * sqrt(warmup / step) (Vaswani et al. 2017). wsd:
-  constant, then linear to 0 over the last `decay` steps; wsd_sqrt: as 1 - sqrt(share of them)
-  (Hägele et al. 2024, https://arxiv.org/abs/2405.18392). They fall to final_rate * peak."""
-  peak = optimizer.learning_rate if peak is None else peak
+def numbers(optimizer: ConfigDict, steps: int) -> dict[str, Any]:
+  """The numbers of a schedule of `steps` steps, which a compiled step takes as arguments."""
   warmup = steps_of(optimizer.warmup, steps)
   decay = max(1, steps_of(optimizer.decay, steps))
   if warmup >= steps:
@@ -223,14 +218,29 @@ def make_schedule(optimizer: ConfigDict, steps: int, peak: Any = None) -> Callab
       f'optimizer.warmup of {warmup} steps leaves nothing of a run of {steps}; lower it (below 1 '
       'it is a share of the run).'
     )
+  found = {'peak': optimizer.learning_rate, 'steps': steps, 'warmup': warmup, 'decay': decay}
+  return {name: np.float32(x) for name, x in found.items()}
+
+
+def make_schedule(
+  optimizer: ConfigDict, steps: int, values: Mapping[str, Any] | None = None
+) -> Callable[[Any], Any]:
+  """Makes a function step -> learning rate. values: `numbers`, but traced. It first rises linearly
+  from 0 over `warmup` steps. linear: peak * (1 - step / steps), counted from step 0 (BERT). cosine:
+  falls to 0 over the rest. inverse_sqrt: peak * sqrt(warmup / step) (Vaswani et al. 2017). wsd:
+  constant, then linear to 0 over the last `decay` steps; wsd_sqrt: as 1 - sqrt(share of them)
+  (Hägele et al. 2024, https://arxiv.org/abs/2405.18392). They fall to final_rate * peak."""
+  values = values or numbers(optimizer, steps)
+  warmup = values['warmup']
   after = SCHEDULES[optimizer.schedule]
 
   def schedule(step):
     step = jnp.asarray(step, jnp.float32)
-    share = jnp.maximum(after(step, steps, warmup, decay), 0.0)
+    share = jnp.maximum(after(step, values['steps'], warmup, values['decay']), 0.0)
     if optimizer.final_rate:
       share = optimizer.final_rate + (1 - optimizer.final_rate) * share
-    return peak * jnp.where(step < warmup, _over(step, max(1, warmup)), share)
+    rising = _over(step, jnp.maximum(warmup, 1))
+    return values['peak'] * jnp.where(step < warmup, rising, share)
 
   return schedule
 

@@ -44,6 +44,11 @@ class Objective(abc.ABC):
   def init(self, rng: jax.Array) -> Params:
     """Parameters, a plain nested dict."""
 
+  def with_prior(self, params: Params) -> Params:
+    """The arrays of `init` with what follows from the training rows, so that `init` is the same
+    program for all rows. Default: as they are."""
+    return params
+
   def exported(self, params: Params) -> Params:
     """Parameters to export: the scaling of regression labels is folded into the head. Default: as
     they are."""

@@ -65,6 +65,7 @@ class Distilled(Objective):
   spec = _of_student('spec')
   limits = _of_student('limits')
   init = _of_student('init')
+  with_prior = _of_student('with_prior')
   adopted = _of_student('adopted')
   prepare = _of_student('prepare')
   counts = _of_student('counts')

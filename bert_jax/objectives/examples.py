@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from bert_jax import models
 from bert_jax.metrics import Mean, mean
@@ -72,10 +73,15 @@ class LabelledExamples(ExampleRows):
     heads = {self.part: self.head}
     if self.has_pooler:
       heads = {'pooler': models.Pooler(self.model)} | heads
-    params = shared.init_model(self.model, rng, heads)
-    if self.first_logits:
-      params[self.part]['dense']['bias'] = jnp.array(self.first_logits, jnp.float32)
-    return params
+    return shared.init_model(self.model, rng, heads)
+
+  def with_prior(self, params: Params) -> Params:
+    if not self.first_logits:
+      return params
+    head = params[self.part]
+    first = np.array(self.first_logits, np.float32)
+    bias = jax.device_put(first, head['dense']['bias'].sharding)
+    return params | {self.part: head | {'dense': head['dense'] | {'bias': bias}}}
 
   @property
   def first_logits(self) -> tuple[float, ...]:

@@ -210,10 +210,10 @@ def new_state(inputs: Inputs, program: step.Program, weights: Any = None) -> ste
   lowered = jax.jit(program.make_state, out_shardings=program.layout).lower(init_key)
   (make_state,) = aside(lambda x: x.compile(), [lowered])
   state = make_state(init_key)
+  params = inputs.objective.with_prior(state.params)
   if weights:
-    params = warm_start.warm_start(state.params, weights.params, weights.other_labels)
-    state = dataclasses.replace(state, params=params)
-  return state
+    params = warm_start.warm_start(params, weights.params, weights.other_labels)
+  return dataclasses.replace(state, params=params)
 
 
 def memory(compiled: Any) -> str:

@@ -33,12 +33,12 @@ def kept(tmp_path_factory):
 class Start:
   """A start of a run, as a new process would begin it. found: was its compiled step there?"""
 
-  def __init__(self, *settings, nsp_weight=0.7, options=None, **sizes):
+  def __init__(self, *settings, nsp_weight=0.7, options=None, steps=10, **sizes):
     config = config_of(*settings)
     sizes = {'initializer_range': 0.1, 'num_hidden_layers': 1} | sizes
     objective = MlmNsp(model(**sizes), 20, nsp_weight, MASKING)
     mesh = sharding.make_mesh(1, 1, 1, jax.devices()[:1])
-    self.program = step.program(config, objective, mesh, config_lib.timeline_of(config, 10))
+    self.program = step.program(config, objective, mesh, config_lib.timeline_of(config, steps))
     events = []
     with jax.set_mesh(mesh), sharding.activation_rules():
       lowered = self.program.lower()
@@ -52,7 +52,8 @@ class Start:
 def test_a_run_finds_its_program(kept):
   first, again = Start(), Start()
   assert (first.found, again.found) == (False, True)
-  assert Start('seed=7 optimizer.learning_rate=0.3 optimizer.weight_decay=0.02').found
+  others = 'seed=7 optimizer.learning_rate=0.3 optimizer.weight_decay=0.02'
+  assert Start(f'{others} optimizer.warmup=3 optimizer.horizon=1.5', steps=20).found
   ends = []
   for start in (first, again):
     state = start.program.make_state(jax.random.key(3))
@@ -64,7 +65,7 @@ OTHERS = {
   'rows': {'settings': 'batch_size=16'},
   'optimizer': {'settings': 'optimizer.beta2=0.97'},
   'optimizer by name': {'settings': 'optimizer.name=lamb'},
-  'schedule': {'settings': 'optimizer.warmup=3'},
+  'schedule': {'settings': 'optimizer.schedule=cosine'},
   'loss': {'nsp_weight': 0.4},
   'layers': {'num_hidden_layers': 2},
   'type': {'dtype': 'bfloat16'},

@@ -108,7 +108,7 @@ def test_a_step_that_is_not_finite_changes_nothing_but_its_number(accumulation):
   state, out = toys.steps_of(program, toys.first_state(program), range(3))
   assert np.isfinite(out['loss']) and set(out['module_norms']) == {'student'}
   before = jax.device_get(state)
-  bad = step.constants_of(config, toys.Taught(math.nan))
+  bad = step.constants_of(config, toys.Taught(math.nan), 10)
   state, out = toys.steps_of(program, state, [3], bad)
   assert not np.isfinite(out['loss']) and int(state.step) == 4
   same_bits(before.params, state.params)

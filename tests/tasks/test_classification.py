@@ -224,11 +224,13 @@ def test_a_new_head_begins_at_the_shares_of_the_labels(
   assert config.table.prior == pytest.approx(prior, rel=1e-4)
   config.data.train = 'gone.tsv'  # the numbers are in the config
   objective = classification.objective(c.from_json(c.to_json(config)), tokenizer)
-  bias = np.asarray(objective.init(jax.random.key(0))['classifier']['dense']['bias'])
+  params = objective.with_prior(objective.init(jax.random.key(0)))
+  bias = np.asarray(params['classifier']['dense']['bias'])
   assert answer(bias) == pytest.approx(np.array(prior), rel=1e-4)
   config.table.prior = ()
-  plain = classification.objective(config, tokenizer).init(jax.random.key(0))
-  assert not plain['classifier']['dense']['bias'].any()
+  plain = classification.objective(config, tokenizer)
+  params = plain.with_prior(plain.init(jax.random.key(0)))
+  assert not params['classifier']['dense']['bias'].any()
 
 
 @pytest.mark.parametrize(

@@ -203,7 +203,8 @@ def test_tags_stand_on_the_first_piece(tmp_path, tokenizer):
   assert source.baselines.pop('tagging') == (pytest.approx(entropy((1, 2, 1))), 'entropy')
   assert source.baselines == {'token_accuracy': (0.5, 'majority')}  # I-PER begins entities
   config.tagging.prior = source.prior  # where a new head begins
-  params = task.objective(config, tokenizer).init(jax.random.key(0))
+  objective = task.objective(config, tokenizer)
+  params = objective.with_prior(objective.init(jax.random.key(0)))
   shares = softmax(params['classifier']['dense']['bias'])
   assert source.prior == (0.25, 0.5, 0.25) == pytest.approx(shares)
 

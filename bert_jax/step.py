@@ -53,9 +53,8 @@ def constants_of(config: ConfigDict, objective: Objective, horizon: int = 0) -> 
   """The Constants of a run, as arrays on the host. horizon: its Timeline's; 0: of an evaluation."""
   train_key = keys(config.seed, config.prng_impl)[1]
   eval_key = keys(config.eval.seed, config.prng_impl)[2]
-  fixed = objective.constants(config)
   numbers = optim.numbers(config.optimizer, horizon) if horizon else {}
-  return Constants(train_key, eval_key, numbers, fixed)
+  return Constants(train_key, eval_key, numbers, objective.constants(config))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,10 +180,10 @@ def make_train_step(
   by_device: Callable[[Gradient], Gradient] | None = None,
 ) -> Callable[[State, Any, Constants], tuple[State, dict[str, Any]]]:
   """Makes train_step(state, batch, constants) -> (state, {name: Mean or scalar}). make_optimizer:
-  of constants.numbers. moment_of: Timeline.at. frozen: a tree of booleans, True for parameters that
-  get no gradient. skip: if loss or gradient are not finite, only the step's number changes; metrics
-  then have `module_norms`. With accumulation > 1 each term is divided by its weight in the whole
-  batch. grows: see gradients.accumulated. by_device: gradients.over_devices, or None."""
+  of constants.numbers. moment_of: Timeline.at. frozen: a tree of booleans, True without a gradient.
+  skip: if loss or gradient are not finite, only the step's number changes; metrics then have
+  `module_norms`. With accumulation > 1 each term is divided by its weight in the whole batch.
+  grows: see gradients.accumulated. by_device: gradients.over_devices, or None."""
   weights = objective.loss_weights
 
   def train_step(state, batch, constants):

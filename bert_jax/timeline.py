@@ -30,7 +30,7 @@ GROWTH, RATE = 'optimizer.batch_warmup', 'optimizer.learning_rate'
 Stages = tuple[tuple[int, Any], ...]  # (first step, value) of each value of a field, from step 0 on
 
 
-def _over(x: jax.Array, number: float) -> jax.Array:
+def _over(x: jax.Array, number: float | jax.Array) -> jax.Array:
   """x / number, by a true division. XLA multiplies a vector by the inverse of a number, which
   rounds otherwise than the division of one rate in the compiled step; by a vector it divides."""
   return x / jnp.full_like(x, number)

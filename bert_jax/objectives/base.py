@@ -45,13 +45,11 @@ class Objective(abc.ABC):
     """Parameters, a plain nested dict."""
 
   def with_prior(self, params: Params) -> Params:
-    """The arrays of `init` with what follows from the training rows, so that `init` is the same
-    program for all rows. Default: as they are."""
+    """What `init` gives, with what follows from the training rows. Default: as it is."""
     return params
 
   def exported(self, params: Params) -> Params:
-    """Parameters to export: the scaling of regression labels is folded into the head. Default: as
-    they are."""
+    """Parameters to export, whose head gives numbers in their units. Default: as they are."""
     return params
 
   def adopted(self, params: Params) -> Params:
@@ -81,8 +79,7 @@ class Objective(abc.ABC):
     return self.carry(batch_size)
 
   def constants(self, config: Any) -> Any:
-    """A tree of weights that are not trained (a teacher's), read before the run. Default: {}.
-    config: None if only their shapes are needed."""
+    """Weights that are not trained (a teacher's); without a config only their shapes count."""
     return {}
 
   def prepare(self, batch: Batch, rng: jax.Array, moment: Moment) -> Batch:
@@ -101,9 +98,8 @@ class Objective(abc.ABC):
 
   def apply_update(self, params: Params, update: Callable[[Params], tuple[Params, Any]]) -> Any:
     """One step of the optimizer: (new parameters, new optimizer state). params: the trained ones,
-    with None in place of a frozen one. update: a function of parameters, which makes this step.
-    Default: update(params). An objective whose optimizer is to see other numbers than the model
-    turns params into these, calls `update`, and turns the result back."""
+    None in place of a frozen one. update: a function of parameters that makes it. An objective
+    whose optimizer is to see other numbers turns params into these, and the result of it back."""
     return update(params)
 
   @abc.abstractmethod

@@ -105,7 +105,7 @@ def evaluate_on(
         carry,
         batches_of(source, config, tokenizer, objective, mesh),
         constants,
-        derived_metrics=objective.derived_metrics,
+        objective=objective,
         scores=task.scores,
       )
       evaluation.warn_of_collapse(result, source, answers)

@@ -42,13 +42,14 @@ def brought(path: Path | str) -> Path:
 
 
 def difference(folder: Path) -> str:
-  """The first file of this package, beside its configs, that is another one or lacking in the
-  package `bert_jax` of a folder, such as 'step.py'; '' if none is, or there is no such package."""
+  """The first file of the package `bert_jax` of a folder, beside its configs, that is another one or
+  lacking in this package, such as 'step.py'; '' if none is, or there is no such package. (What pip
+  installs from a clone may still have files that the clone had before.)"""
   other = folder.resolve() / 'bert_jax'
   if (other / '__init__.py').is_file() and other != PACKAGE.resolve():
-    for path in sorted(PACKAGE.rglob('*.py')):
-      name = path.relative_to(PACKAGE)
-      if name.parts[0] != 'configs' and path.read_bytes() != read_bytes(other / name):
+    for path in sorted(other.rglob('*.py')):
+      name = path.relative_to(other)
+      if name.parts[0] != 'configs' and path.read_bytes() != read_bytes(PACKAGE / name):
         return str(name)
   return ''
 

@@ -107,7 +107,7 @@ TASKS = {
               task=dict(format='gap'), checkpoint=dict(best_metric='gap_f1')),
   'wsc': dict(objective='coreference', batch_size=2, epochs=10.0, data=dict(examples_per_row=2),
               optimizer=dict(learning_rate=1e-5), task=dict(format='wsc'),
-              checkpoint=dict(best_metric='coreference_accuracy')),
+              checkpoint=dict(best_metric='accuracy')),
 }
 
 

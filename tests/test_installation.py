@@ -87,11 +87,12 @@ def test_a_clone_of_another_version_is_named(tmp_path, monkeypatch, capsys):
   monkeypatch.chdir(tmp_path)
   monkeypatch.setattr(os, 'execv', lambda *arguments: run.append(arguments))
   monkeypatch.setattr(sys, 'argv', ['bert-jax', 'convert', '--to', 'hf:OUT'])
-  (tmp_path / 'bert_jax' / 'configs' / 'finetune.py').unlink()  # recipes may differ
+  (tmp_path / 'bert_jax' / 'configs' / 'finetune.py').write_text('')  # recipes may differ
+  (tmp_path / 'bert_jax' / 'notebooks.py').unlink()  # pip may still install it
   config.load('configs/finetune.py')
   __main__.main()
   assert capsys.readouterr().err == ''
-  (tmp_path / 'bert_jax' / 'step.py').unlink()
+  (tmp_path / 'bert_jax' / 'step.py').write_text('')
   with pytest.raises(InputError, match=r'bert_jax/step\.py is another version') as refused:
     config.load('configs/finetune.py')
   __main__.main()

@@ -257,10 +257,11 @@ def test_a_loss_and_a_score_from_a_cell(small, tmp_path, added, monkeypatch):
   )
   focal = -((1 - p) ** 2) * np.log(p)
   assert run.metrics['focal'] == pytest.approx(np.mean(focal), rel=1e-4)
+  assert run.metrics['loss'] == run.metrics['focal']
   # A baseline is of cross-entropy, and does not stand beside another loss.
-  assert run.metrics['classification'] == pytest.approx(-np.mean(np.log(p)), rel=1e-4)
+  assert run.metrics['cross_entropy'] == pytest.approx(-np.mean(np.log(p)), rel=1e-4)
   beside = {name for name in run.metrics if '_below_' in name}
-  assert beside == {'classification_below_entropy'}
+  assert beside == {'cross_entropy_below_entropy'}
   # The cell may be run again, and the run has ended.
   exec(cell, names)
   assert names['run'].metrics == run.metrics and TASKS['focal'] is names['FOCAL']

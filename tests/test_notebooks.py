@@ -182,7 +182,7 @@ def test_a_table_becomes_a_classifier(kind, tmp_path, monkeypatch):
   names, values = (re.findall(rf'<{x}>(.+?)</{x}>', scores) for x in ('th', 'td'))
   found = dict(zip(names[-len(values) - 1 :], values))
   least = {
-    'one label': 'classification_accuracy',
+    'one label': 'accuracy',
     'multi_label': 'micro_f1',
     'regression': 'pearson',
   }

@@ -20,7 +20,6 @@ class Choice(LabelledExamples):
   """Multiple choice; an example is a choice, not a question. labels of a batch: 1 for the right
   choice; 0 for the others, and for all if the answer is unknown."""
 
-  loss_weights = {'choice': 1.0}
   outputs = 1
   kinds = {'groups': jnp.int32, 'labels': jnp.float32}
 
@@ -41,6 +40,6 @@ class Choice(LabelledExamples):
     # A tie is a miss, as in label_terms.
     hits_BN = jnp.sum(others_BNN >= logits[:, :, None], axis=-1) == 1
     return {
-      'choice': mean(nats_BN, gold_BN),
-      'choice_accuracy': mean(hits_BN.astype(jnp.float32), gold_BN),
+      'cross_entropy': mean(nats_BN, gold_BN),
+      'accuracy': mean(hits_BN.astype(jnp.float32), gold_BN),
     }

@@ -43,7 +43,7 @@ class Classification(LabelledExamples):
   @property
   def term(self) -> str:
     """The name of the loss of labels."""
-    return 'squared_error' if self.regression else 'classification'
+    return 'squared_error' if self.regression else 'cross_entropy'
 
   @property
   def loss_weights(self) -> dict[str, float]:
@@ -95,7 +95,7 @@ class Classification(LabelledExamples):
     if self.multi_label:
       return *terms, 'micro_f1', 'macro_f1', 'subset_accuracy'
     f1 = 'f1' if len(self.labels) == 2 else 'macro_f1'
-    return *terms, 'classification_accuracy', f1, 'matthews'
+    return *terms, 'accuracy', f1, 'matthews'
 
   def spec(self, batch_size: int) -> Spec:
     out = super().spec(batch_size)
@@ -145,7 +145,7 @@ class Classification(LabelledExamples):
     if self.multi_label:
       nats_BNC = optax.sigmoid_binary_cross_entropy(logits, labels) * weights_C
       return {self.term: mean(jnp.mean(nats_BNC, axis=-1), weights_BN)}
-    out = label_terms(self.term, logits, labels, weights_BN)
+    out = label_terms(self.term, logits, labels, weights_BN, 'accuracy')
     if self.class_weights:
       nats_BN = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
       out[self.term] = mean(nats_BN, weights_BN * weights_C[labels])

@@ -33,7 +33,6 @@ class Coreference(LabelledExamples):
   candidates: int
 
   part = 'scorer'
-  loss_weights = {'coreference': 1.0}
   answer_fields = ('candidates',)
   kinds = {'labels': jnp.int32}
 
@@ -61,7 +60,7 @@ class Coreference(LabelledExamples):
     return ends.reshape(B, N, S, -1)
 
   def logit_terms(self, logits: jax.Array, batch: Batch) -> dict[str, Mean]:
-    return label_terms('coreference', logits, batch['labels'], batch['weights'])
+    return label_terms('cross_entropy', logits, batch['labels'], batch['weights'], 'accuracy')
 
 
 class Scorer(nn.Module):

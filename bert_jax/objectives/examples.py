@@ -46,6 +46,7 @@ class LabelledExamples(ExampleRows):
   outputs: how many logits a classifier gives; 0: one for each label.
   beside: arrays of a batch that predict returns beside the logits."""
 
+  loss_weights: ClassVar[dict[str, float]] = {'cross_entropy': 1.0}
   part: ClassVar[str] = 'classifier'
   outputs: ClassVar[int] = 0
   of_tokens: ClassVar[bool] = False  # does the head answer for each token?
@@ -53,8 +54,7 @@ class LabelledExamples(ExampleRows):
 
   @property
   def metrics(self) -> tuple[str, ...]:
-    terms = tuple(self.loss_weights)
-    return *terms, *(f'{name}_accuracy' for name in terms), *self.scores
+    return *self.loss_weights, 'accuracy', *self.scores
 
   @property
   def head(self) -> nn.Module:

@@ -55,11 +55,11 @@ def nats_in_chunks(
 
 @jax.named_scope('loss')
 def label_terms(
-  name: str, logits: jax.Array, labels: jax.Array, weights: jax.Array
+  name: str, logits: jax.Array, labels: jax.Array, weights: jax.Array, accuracy: str = ''
 ) -> dict[str, Mean]:
-  """The Means {name: cross-entropy in nats, name_accuracy} of logits [..., C]."""
+  """The Means {name: cross-entropy in nats, accuracy or name_accuracy} of logits [..., C]."""
   nats, hits = label_nats(logits, labels)
-  return {name: mean(nats, weights), f'{name}_accuracy': mean(hits, weights)}
+  return {name: mean(nats, weights), accuracy or f'{name}_accuracy': mean(hits, weights)}
 
 
 def label_nats(logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Array]:

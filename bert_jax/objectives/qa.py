@@ -38,13 +38,12 @@ class QuestionAnswering(LabelledExamples):
   unanswerable: bool = False
 
   part, of_tokens, outputs = 'span', True, 2
-  loss_weights = {'qa': 1.0}
   kinds = {'start_positions': jnp.int32, 'end_positions': jnp.int32}
   beside = ('example_ids', 'cls_positions')
 
   @property
   def metrics(self) -> tuple[str, ...]:
-    usual = 'qa', 'exact', 'f1'
+    usual = 'cross_entropy', 'exact', 'f1'
     return usual + UNANSWERABLE if self.unanswerable else usual
 
   @property
@@ -69,7 +68,7 @@ class QuestionAnswering(LabelledExamples):
 
     start_BN = nats(logits[..., 0], batch['start_positions'])
     end_BN = nats(logits[..., 1], batch['end_positions'])
-    return {'qa': mean((start_BN + end_BN) / 2, batch['weights'])}
+    return {'cross_entropy': mean((start_BN + end_BN) / 2, batch['weights'])}
 
   def softmaxes(self, logits: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
     """Logits [B, N, 2, T] of the start and the end of each example over its tokens, and weights."""

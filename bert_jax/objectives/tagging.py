@@ -22,12 +22,11 @@ class Tagging(LabelledExamples):
   labels: tuple[str, ...]  # pyrefly: ignore[bad-override] (it is never set)
 
   of_tokens = True
-  loss_weights = {'tagging': 1.0}
   beside = ('example_ids', 'cls_positions')
 
   @property
   def metrics(self) -> tuple[str, ...]:
-    return 'tagging', 'token_accuracy', *self.scores
+    return 'cross_entropy', 'token_accuracy', *self.scores
 
   def spec(self, batch_size: int) -> Spec:
     out = super().spec(batch_size)
@@ -36,8 +35,7 @@ class Tagging(LabelledExamples):
   def logit_terms(self, logits: jax.Array, batch: Batch) -> dict[str, Mean]:
     labels_BT = jnp.maximum(batch['tags'] - 1, 0)
     _, weights_BT = self.softmaxes(logits, batch)
-    out = label_terms('tagging', logits, labels_BT, weights_BT)
-    return {'tagging': out['tagging'], 'token_accuracy': out['tagging_accuracy']}
+    return label_terms('cross_entropy', logits, labels_BT, weights_BT, 'token_accuracy')
 
   def softmaxes(self, logits: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
     return logits, (batch['tags'] > 0).astype(jnp.float32)

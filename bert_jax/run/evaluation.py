@@ -40,15 +40,15 @@ def one_pass(
   batches: Batches,
   constants: step.Constants,
   count: int = 0,
-  derived_metrics: Callable[[Mapping[str, metrics.Mean]], Mapping[str, metrics.Mean]] | None = None,
+  objective: Objective | None = None,
   ends: Callable[[], bool] = lambda: False,
   scores: Mapping[str, Callable[[list[dict]], float]] | None = None,
 ) -> tuple[dict[str, float], list[dict[str, Any]]]:
   """Evaluates a split: (its metrics, the answers of a Scored source, else []).
-  carry: of the first batch. count: of Batches.part. derived_metrics: of the objective. A model that
-  gives one answer to everything gets the metric `constant`, 1. ends: asked before each batch
-  whether to break off, which raises Interrupted. scores: Family.scores. Of several processes the
-  first one alone has the answers and scores them, and tells the others the scores."""
+  carry: of the first batch. count: of Batches.part. objective: adds `loss` and its derived metrics.
+  A model that gives one answer to everything gets the metric `constant`, 1. ends: asked before each
+  batch whether to break off, which raises Interrupted. scores: Family.scores. Of several processes
+  the first one alone has the answers and scores them, and tells the others the scores."""
   source: Any = batches.source
   totals, outputs = {}, []
   numbers, computed, predicted = batches.part(count), [], []
@@ -70,7 +70,7 @@ def one_pass(
         raise Interrupted
       batch, _ = ahead.take(k)
       terms, out, carry = eval_step(params, carry, batch, np.int32(number), constants)
-      if derived_metrics:
+      if objective:
         terms = terms | {'tokens': _tokens(batch['segment_ids'])}
       jax.block_until_ready(computed[-1:])  # a batch late, so that the device computes meanwhile
       computed.append(terms)
@@ -82,8 +82,8 @@ def one_pass(
         fetch()
     fetch()
   is_collapsed = _all_alike(totals)
-  if derived_metrics:
-    totals |= derived_metrics(totals)
+  if objective:
+    totals |= _derived(objective, totals)
     del totals['tokens']
   result = _values(totals, batches, count)
   if is_collapsed:
@@ -102,6 +102,16 @@ def _values(totals, batches, count):
   if len(batches.part(count)) == len(batches):
     result |= source.measured
   return result
+
+
+def _derived(objective, totals):
+  """`loss`, as in training, and what else follows from the terms of an evaluation."""
+  out = dict(objective.derived_metrics(totals))
+  weights = objective.loss_weights
+  parts = [weights[x] * totals[x].value for x in weights if x in totals and totals[x].weight]
+  if parts:
+    out['loss'] = metrics.Mean(sum(parts), 1.0)
+  return out
 
 
 def _all_alike(totals):

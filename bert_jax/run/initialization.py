@@ -160,10 +160,9 @@ def adopt_model(config: ConfigDict, start: Start, set_by_user: Collection[str] =
   sizes = _sizes(config, model, set_by_user)
   _check_set_by_user(config, sizes, set_by_user)
   config = config.copy_and_resolve_references()
-  changed = [f'{k} {config.model[k]} -> {v}' for k, v in sizes.items() if config.model[k] != v]
-  if changed:
-    source = teaching.source_of(config)
-    log.info('the model is of %s, whatever the config says: %s', source, ', '.join(changed))
+  for name, size in sizes.items():
+    if f'model.{name}' in set_by_user and config.model[name] != size:
+      log.info('model.%s is %s, as in %s', name, size, teaching.source_of(config))
   config.model.update(sizes)
   if begin and task.begin and task.begin not in set_by_user:
     config_lib.set_field(config, task.begin, begin)

@@ -153,7 +153,8 @@ def check_place(config: ConfigDict, workdir: Path) -> None:
 
 def _check_best_metric(config, objective, sources):
   """InputError if there is no metric checkpoint.best_metric, or best_mode is not its mode."""
-  best, known = config.checkpoint.best_metric, (*objective.metrics, *TASKS[config.objective].scores)
+  best = config.checkpoint.best_metric
+  known = (*objective.metrics, 'loss', *TASKS[config.objective].scores)
   if not best:
     return
   if best not in known:
@@ -161,7 +162,7 @@ def _check_best_metric(config, objective, sources):
       f'checkpoint.best_metric is not among the metrics of this objective: {", ".join(known)}.'
     )
   level = sources['eval'].baselines.get(best) if 'eval' in sources else None
-  is_loss = best in objective.loss_weights or isinstance(level, LossLevel)
+  is_loss = best in ('loss', *objective.loss_weights) or isinstance(level, LossLevel)
   if is_loss and config.checkpoint.best_mode == 'max':
     raise InputError(
       f'checkpoint.best_metric={best} is good where it is low; set checkpoint.best_mode=min.'

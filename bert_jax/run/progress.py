@@ -12,7 +12,7 @@ from bert_jax.files import Path
 
 
 class Progress:
-  """A bar with loss, tokens/s, MFU and ETA on a terminal, and in a notebook, where the curve of the
+  """A bar with loss, tokens/s and ETA on a terminal, and in a notebook, where the curve of the
   run follows it; elsewhere plain lines."""
 
   def __init__(self, steps: int, start: int, workdir: Path):

@@ -110,7 +110,7 @@ class Evaluator:
           batches,
           run.constants,
           count=count,
-          derived_metrics=inputs.objective.derived_metrics,
+          objective=inputs.objective,
           ends=lambda: run.watch.ask().ends,
           scores=TASKS[config.objective].scores,
         )

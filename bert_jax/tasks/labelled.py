@@ -184,16 +184,16 @@ def always(kind: str, scores: Mapping[str, Any]) -> dict[str, Level]:
   return {name: Level(float(score), kind) for name, score in scores.items()}
 
 
-def entropy(name: str, counts: Any, weights: Any = 1.0) -> dict[str, LossLevel]:
-  """{name: the baseline of a cross-entropy in nats}: the least that one answer for all examples can
-  have, the entropy of their labels; {} if it is 0, below which nothing is. counts: [L] of each
-  label, or [2, L] of the examples without and with each of several: then the mean of all labels.
-  weights: [L] in the loss."""
+def entropy(counts: Any, weights: Any = 1.0) -> dict[str, LossLevel]:
+  """{'cross_entropy': its baseline in nats}: the least that one answer for all examples can have,
+  the entropy of their labels; {} if it is 0, below which nothing is. counts: [L] of each label,
+  or [2, L] of the examples without and with each of several: then the mean of all labels. weights:
+  [L] in the loss."""
   counts = np.asarray(counts, float)
   if counts.ndim == 1:
     counts, weights = (counts * weights)[:, None], 1.0
   nats = float(np.mean(weights * entr(counts / counts.sum(0)).sum(0)))
-  return {name: LossLevel(nats, 'entropy')} if nats > 0 else {}
+  return {'cross_entropy': LossLevel(nats, 'entropy')} if nats > 0 else {}
 
 
 def label_shares(counts: Any, number: int = 0) -> tuple[float, ...]:

@@ -318,7 +318,7 @@ def test_a_converted_classifier_is_evaluated_on_what_is_named(tmp_path):
   (tmp_path / 'eval.tsv').write_text(f'sentence\tlabel\n{lines}')
   scores, _ = evaluate.evaluate(tmp_path / 'W', [f'--config.data.eval={tmp_path}/eval.tsv'])
   said = [max(x, key=x.get) for x in Model(found).classify(texts)]
-  assert scores['classification_accuracy'] == pytest.approx(np.mean(np.equal(said, gold)))
+  assert scores['accuracy'] == pytest.approx(np.mean(np.equal(said, gold)))
 
 
 # ---- the Hub -------------------------------------------------------------------------------------

@@ -93,7 +93,7 @@ def train_step(state, batch, constants):
   return new, metrics | {'seen': {'seen_tokens': 5.0 + batch}}
 
 
-def one_pass(step, params, carry, batches, constants, count, derived_metrics, ends, scores):
+def one_pass(step, params, carry, batches, constants, count, ends, **rest):
   for _ in range(2):
     if ends():
       raise evaluation.Interrupted

@@ -426,7 +426,7 @@ def test_fine_tuning_takes_sizes_vocabulary_and_weights(finetuned, pretrained):
   workdir, state, metrics, config = finetuned
   assert contents.read_config(workdir).model.hidden_size == 32
   assert (workdir / 'vocab.txt').read_bytes() == (pretrained[0] / 'vocab.txt').read_bytes()
-  assert metrics['classification_accuracy'] == 1.0
+  assert metrics['accuracy'] == 1.0
   again, metrics2 = train(config, workdir)  # a run that has begun needs init_from no more
   same_bits(state, again)
   assert metrics2 == metrics
@@ -484,11 +484,11 @@ def test_evaluate_repeats_the_last_evaluation_and_reads_another_file(
     assert result[name] == pytest.approx(value, abs=1e-5)
   data = json.loads((finetuned[0] / 'run.json').read_text())['data']
   assert (data['train']['examples'], data['eval']['examples'], result['examples']) == (64, 21, 21)
-  level, _ = data['eval']['baselines']['classification_accuracy']
-  assert result['classification_accuracy_majority'] == level >= 0.5
+  level, _ = data['eval']['baselines']['accuracy']
+  assert result['accuracy_majority'] == level >= 0.5
   header, *rows = (labelled / 'dev.tsv').read_text().splitlines()
   other = {'river': 'market', 'market': 'river'}
   wrong = [f'{text}\t{other[label]}' for text, label in (row.rsplit('\t', 1) for row in rows)]
   (tmp_path / 'wrong.tsv').write_text('\n'.join([header, *wrong, '']))
   result, _ = evaluate.evaluate(finetuned[0], [f'--config.data.eval={tmp_path}/wrong.tsv'])
-  assert result['classification_accuracy'] == 0.0
+  assert result['accuracy'] == 0.0

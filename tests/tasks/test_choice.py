@@ -136,7 +136,7 @@ def test_choices_share_a_row_in_segments_of_their_own(tmp_path, letters):
   second = row['input_ids'][(row['segment_ids'] == 4) & (row['token_type_ids'] == 1)]
   assert row['input_ids'][at] == letters.cls_id and row['position_ids'][at] == 0
   assert letters.decode(second) == 'who asks ? m'
-  assert source.baselines['choice_accuracy'] == (1.0, 'majority')
+  assert source.baselines['accuracy'] == (1.0, 'majority')
   cut = rows(letters, path, 'task.max_length=8')[1].texts
   assert [len(context) + len(second) for context, second in cut] == [8 - 3] * 5
 
@@ -177,9 +177,9 @@ def test_the_softmax_by_hand(tmp_path, letters, monkeypatch):
   monkeypatch.setattr(task.Choice, 'logits', lambda *_: logits)
   terms, _ = objective.terms({}, batch, None, False)
   first, second = np.log(1 + np.exp(-2)), np.log(2 + np.exp(-2))
-  assert float(terms['choice'].total) == pytest.approx(first + second, abs=1e-6)
-  assert float(terms['choice'].weight) == 2
-  assert float(terms['choice_accuracy'].total) == 1, 'the tie of the second question is a miss'
+  assert float(terms['cross_entropy'].total) == pytest.approx(first + second, abs=1e-6)
+  assert float(terms['cross_entropy'].weight) == 2
+  assert float(terms['accuracy'].total) == 1, 'the tie of the second question is a miss'
 
 
 def test_answers_and_scores_by_hand(tmp_path, letters):
@@ -192,10 +192,10 @@ def test_answers_and_scores_by_hand(tmp_path, letters):
   assert answer['probabilities'] == pytest.approx(shares.tolist())
   assert answer['probability'] == pytest.approx(shares[1])
   assert answer['loss'] == pytest.approx(-np.log(shares[0]))
-  assert source.score([answer]) == {'choice_accuracy': 0.0}
+  assert source.score([answer]) == {'accuracy': 0.0}
   assert source.files([answer])['predictions.tsv'] == 'id\tprediction\n12-497-0\t1\n'
-  assert source.score([answer | {'gold': x} for x in (1, 0, 1)]) == {'choice_accuracy': 2 / 3}
+  assert source.score([answer | {'gold': x} for x in (1, 0, 1)]) == {'accuracy': 2 / 3}
   p.race(tmp_path, p.PASSAGE | {'answers': ['A', 'A']}, p.PASSAGE | {'answers': ['B', 'A']})
   race = rows(letters, tmp_path, task_name='race')[1]
   nats = pytest.approx(np.log(4))
-  assert race.baselines == {'choice_accuracy': (0.75, 'majority'), 'choice': (nats, 'uniform')}
+  assert race.baselines == {'accuracy': (0.75, 'majority'), 'cross_entropy': (nats, 'uniform')}

@@ -53,7 +53,7 @@ def test_scores_are_those_of_scikit_learn(tmp_path, vocab, tokenizer):
     average = {'average': 'binary', 'pos_label': '1'} if own == 'f1' else {'average': 'macro'}
     assert score[own] == pytest.approx(sklearn_metrics.f1_score(gold, predicted, **average))
     assert score['matthews'] == pytest.approx(sklearn_metrics.matthews_corrcoef(gold, predicted))
-    assert score['classification_accuracy'] == np.mean(np.array(gold) == np.array(predicted))
+    assert score['accuracy'] == np.mean(np.array(gold) == np.array(predicted))
 
 
 def test_a_text_in_windows_is_read_whole_and_its_logits_averaged(tmp_path, vocab, tokenizer):
@@ -176,7 +176,7 @@ def test_scores_are_compared_with_the_best_constant_answer(
   source = source_of(labelled(tmp_path, vocab, options, labels=labels), tokenizer)
   gold = [x for x in labels if x is not None]
   every = [source.scores([{'gold': x, 'prediction': y} for x in gold]) for y in {*gold}]
-  kinds |= {'classification_accuracy': 'majority', 'matthews': 'majority'}
+  kinds |= {'accuracy': 'majority', 'matthews': 'majority'}
   assert {name: source.baselines[name].kind for name in every[0]} == kinds
   for name in kinds:
     assert source.baselines[name].value == pytest.approx(max(x[name] for x in every))
@@ -252,10 +252,10 @@ def test_no_one_answer_for_all_has_a_smaller_loss_than_the_baseline(
 
   def loss(logits):
     alike = np.broadcast_to(logits, (len(batch['weights']), len(logits))).astype(np.float32)
-    return float(objective.logit_terms(alike, batch)['classification'].value)
+    return float(objective.logit_terms(alike, batch)['cross_entropy'].value)
 
   least = minimize(loss, np.zeros(len(objective.labels)), method='Powell').fun
-  level, kind = source.baselines['classification']
+  level, kind = source.baselines['cross_entropy']
   assert level == pytest.approx(least, abs=1e-4) and kind == 'entropy'
 
 
@@ -301,8 +301,8 @@ def test_class_weights_count_in_the_loss_and_not_in_the_accuracy(tmp_path, vocab
   outputs, terms = predicted(objective, telling(objective), source)
   logits = outputs['logits'][0, :4]
   nats = -np.log(softmax(logits, axis=-1))[range(4), [0, 0, 0, 1]]
-  assert float(terms['classification'].value) == pytest.approx(nats @ [1, 1, 1, 3] / 6, rel=1e-5)
-  assert float(terms['classification_accuracy'].weight) == 4
+  assert float(terms['cross_entropy'].value) == pytest.approx(nats @ [1, 1, 1, 3] / 6, rel=1e-5)
+  assert float(terms['accuracy'].weight) == 4
 
 
 def test_train_examples_takes_the_same_few_for_every_seed(tmp_path, vocab, tokenizer):

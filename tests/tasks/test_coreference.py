@@ -107,8 +107,8 @@ def test_spans_point_at_their_tokens_in_the_row(tmp_path, letters):
     assert all(first == last for first, last in row['spans'][k])
     assert set(row['segment_ids'][row['spans'][k].ravel()]) == {k + 1}
   assert list(row['labels']) == [0, 1] and list(row['weights']) == [1, 1]
-  assert source.baselines['coreference_accuracy'] == (0.5, 'majority')
-  assert source.baselines['coreference'] == (pytest.approx(np.log(2)), 'entropy')  # A and B
+  assert source.baselines['accuracy'] == (0.5, 'majority')
+  assert source.baselines['cross_entropy'] == (pytest.approx(np.log(2)), 'entropy')  # A and B
   # A for both: one of two right, one too many, one missed.
   assert source.baselines['gap_f1'] == (50.0, 'majority')
   outputs = {'logits': np.eye(3)[[2, 1]][None], 'example_ids': row['example_ids'][None]}

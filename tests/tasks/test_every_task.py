@@ -78,7 +78,7 @@ def test_packed_rows_answer_what_single_ones_do(name, tmp_path, letters):
     source, params = source['eval'], params or p.telling(objective)
     outputs, terms = p.predicted(objective, params, source)
     found.append((len(source), source.answers(outputs)))
-    of_loss = terms[config.objective]
+    of_loss = terms['cross_entropy']
     if config.objective != 'qa':  # a window is an example there, an answer is of several
       total = sum(answer['loss'] for answer in found[-1][1])
       assert float(of_loss.value) == pytest.approx(total / float(of_loss.weight), abs=1e-5)
@@ -91,7 +91,7 @@ def test_packed_rows_answer_what_single_ones_do(name, tmp_path, letters):
   assert len({json.dumps(answer['probability']) for answer in packed}) > 1
   rows = {k: x for k, x in p.stacked(source).items() if k in objective.spec(1)}
   both = {k: np.concatenate([x, np.zeros_like(x)]) for k, x in rows.items()}
-  term = lambda params, batch: objective.terms(params, batch, None, False)[0][config.objective]
+  term = lambda params, batch: objective.terms(params, batch, None, False)[0]['cross_entropy']
   loss = jax.jit(jax.value_and_grad(lambda params, batch: term(params, batch).total))
   total, _ = loss(params, both)
   assert float(total) == pytest.approx(float(of_loss.total), rel=1e-5)

@@ -108,9 +108,9 @@ def test_evaluation_writes_what_was_answered(glue_run, tmp_path):
     assert answer['loss'] == pytest.approx(-math.log(own), rel=1e-5)
   scores = json.loads((folder / 'scores.json').read_text())
   right = np.mean([a['gold'] == a['prediction'] for a in answers])
-  assert scores['classification_accuracy'] == pytest.approx(right)
+  assert scores['accuracy'] == pytest.approx(right)
   assert scores['predictions_crc32'] == zlib.crc32(written)
-  assert scores['examples'] == 20 and 0.5 <= scores['classification_accuracy_majority'] < 1
+  assert scores['examples'] == 20 and 0.5 <= scores['accuracy_majority'] < 1
   by_length = scores['by_length']
   assert [x['tokens'] for x in by_length] == ['0-64'] and by_length[0]['examples'] == 20
   assert by_length[0]['f1'] == scores['f1']
@@ -124,7 +124,7 @@ def test_several_sets_are_a_table_of_their_metrics(glue_run, tmp_path):
   results = evaluate.evaluate_sets(workdir, specs, ['de', 'hi'])
   assert list(results) == ['de', 'hi', 'en']
   rows = evaluate.table(results).splitlines()
-  column = rows[0].split().index('classification_accuracy') + 1
+  column = rows[0].split().index('accuracy') + 1
   shown = [float(row.split()[column]) for row in rows[1:]]
   assert shown[-1] == pytest.approx(np.mean(shown[:-1]), abs=1e-4)
   written = workdir / 'eval' / 'sets'

@@ -60,9 +60,9 @@ def test_scores_are_those_of_scikit_learn_on_words(weights, tmp_path, vocab, tok
   gold, predicted = [row[2] for row in dev], pipeline.predict([row[0] for row in dev])
   more = [f'table.class_weights={tuple(weights.items())}'.replace(' ', '')] if weights else []
   out = scores_of(config_of(tmp_path, vocab, train, dev, *more), tokenizer)
-  assert out['classification_accuracy'] == np.mean(np.array(gold) == predicted)
+  assert out['accuracy'] == np.mean(np.array(gold) == predicted)
   assert out['f1'] == pytest.approx(f1_score(gold, predicted, pos_label='b'))
-  assert 0.5 < out['classification_accuracy'] < 1
+  assert 0.5 < out['accuracy'] < 1
   # A run learns from so many examples; so does the line beside it.
   few = config_of(tmp_path, vocab, train, dev, 'task.train_examples=8', *more)
   assert scores_of(few, tokenizer) != out
@@ -74,7 +74,7 @@ def test_sides_of_a_pair_are_told_apart(tmp_path, vocab, tokenizer):
   train, dev = drawn(300, 2, label), drawn(80, 3, label)
   pair = 'table.pair_column=pair'
   out = scores_of(config_of(tmp_path, vocab, train, dev, pair), tokenizer)
-  assert out['classification_accuracy'] > 0.8
+  assert out['accuracy'] > 0.8
   features = [TfidfVectorizer(**VECTORS).fit([row[k] for row in train]) for k in (0, 1)]
   seen, unseen = (
     sparse.hstack([features[k].transform([row[k] for row in rows]) for k in (0, 1)])
@@ -82,7 +82,7 @@ def test_sides_of_a_pair_are_told_apart(tmp_path, vocab, tokenizer):
   )
   model = LinearSVC(random_state=0).fit(seen.tocsr(), [row[2] for row in train])
   predicted = model.predict(unseen.tocsr())
-  assert out['classification_accuracy'] == np.mean(predicted == [row[2] for row in dev])
+  assert out['accuracy'] == np.mean(predicted == [row[2] for row in dev])
 
 
 def test_numbers(tmp_path, vocab, tokenizer):
@@ -108,7 +108,7 @@ def test_a_run_has_the_score_of_a_logistic_regression_on_the_vectors_it_starts_f
   model = LogisticRegression(max_iter=1000).fit(vectors[:60], [row[2] for row in rows])
   expected = model.score(vectors[60:], [row[2] for row in dev])
   _, result = train(config, tmp_path / 'run')
-  name = 'classification_accuracy_logistic_regression'
+  name = 'accuracy_logistic_regression'
   assert result[name] == expected and 0.5 < expected < 1
   (scores,) = (tmp_path / 'run').rglob('scores.json')
   by_label = json.loads(scores.read_text())['by_label']
@@ -169,4 +169,4 @@ def test_a_logistic_regression_of_vectors_is_scikit_learns(
   else:
     predicted = [names[k] for k in means.argmax(axis=1)]
     right = np.mean([a == b for a, (b,) in zip(predicted, gold, strict=True)])
-    assert found['classification_accuracy'] == right and 0.4 < right < 1
+    assert found['accuracy'] == right and 0.4 < right < 1

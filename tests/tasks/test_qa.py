@@ -68,7 +68,7 @@ def test_rows_hold_question_window_and_where_the_answer_is(tmp_path, letters):
   assert row['start_positions'] == [8] == row['end_positions'] and row['weights'] == [1]
   # Who guesses has a chance of 1 in the tokens of each window, for either end of the answer.
   two = p.squad(tmp_path / 'b.json', p.asked('he?', id='a'), p.asked('he met?'), context=context)
-  level, kind = windows(two, letters).baselines['qa']
+  level, kind = windows(two, letters).baselines['cross_entropy']
   assert (level, kind) == (pytest.approx((np.log(10) + np.log(11)) / 2), 'uniform')
 
 
@@ -233,8 +233,8 @@ def test_the_loss_is_the_mean_over_start_and_end_within_each_example(tmp_path, l
     for side, name in enumerate(('start_positions', 'end_positions')):
       x = logits[r, :, side]
       nats.append(np.log(np.exp(x[own]).sum()) - x[batch[name][r, k]])
-  assert float(terms['qa'].value) == pytest.approx(np.mean(nats), abs=1e-4)
-  assert float(terms['qa'].weight) == len(nats) / 2 == len(source.texts)
+  assert float(terms['cross_entropy'].value) == pytest.approx(np.mean(nats), abs=1e-4)
+  assert float(terms['cross_entropy'].weight) == len(nats) / 2 == len(source.texts)
 
 
 def test_what_is_learnt_is_what_is_answered(tmp_path, letters):

@@ -200,7 +200,7 @@ def test_tags_stand_on_the_first_piece(tmp_path, tokenizer):
   row = source[0]
   assert list(row['input_ids'][:7]) == [2, 8, 9, 10, tokenizer.unk_id, 5, 3]
   assert list(row['tags'][:7]) == [0, 3, 1, 0, 2, 2, 0] and not row['tags'][7:].any()
-  assert source.baselines.pop('tagging') == (pytest.approx(entropy((1, 2, 1))), 'entropy')
+  assert source.baselines.pop('cross_entropy') == (pytest.approx(entropy((1, 2, 1))), 'entropy')
   assert source.baselines == {'token_accuracy': (0.5, 'majority')}  # I-PER begins entities
   config.tagging.prior = source.prior  # where a new head begins
   objective = task.objective(config, tokenizer)

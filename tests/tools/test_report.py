@@ -177,14 +177,14 @@ def labelled(folder, arms, right, baseline=''):
   """A sweep of classifiers. right: {arm: [which examples are right, of each seed]}."""
   given = 'data.train=a.tsv', 'data.eval=b.tsv', 'table.labels=x,y', 'epochs=0'
   values = {arm: [float(np.mean(of_seed)) for of_seed in right[arm]] for arm in arms}
-  more = {'levels': {'classification_accuracy': (0.5, 'majority')}, 'spec': TABLE}
-  sweep(folder, values, 'classification_accuracy', baseline, given, **more)
+  more = {'levels': {'accuracy': (0.5, 'majority')}, 'spec': TABLE}
+  sweep(folder, values, 'accuracy', baseline, given, **more)
   for arm, seed in itertools.product(arms, range(3)):
     out = answers_folder(folder / f'{arm},seed={seed}', '', 'b.tsv', 2)
     out.mkdir(parents=True)
     rows = enumerate(right[arm][seed])
     answers = [{'id': f'{n}', 'gold': 'x', 'prediction': 'yx'[int(good)]} for n, good in rows]
-    scores = {'tokens': '0-64', 'examples': len(answers), 'classification_accuracy': 0.5}
+    scores = {'tokens': '0-64', 'examples': len(answers), 'accuracy': 0.5}
     write_answers(out, '\n'.join(map(json.dumps, answers)), scores)
   return folder
 
@@ -200,7 +200,7 @@ def test_scores_of_few_examples_have_intervals_and_tests_over_examples_too(tmp_p
   rng, arms = np.random.default_rng(2), (beta(8), beta(7))
   right = {arm: rng.random((3, 80)) < 0.6 + 0.2 * (arm == arms[1]) for arm in arms}
   folder = labelled(tmp_path / 'S', arms, right, arms[0])
-  row = compared(folder, metric='classification_accuracy').loc[arms[1]]
+  row = compared(folder, metric='accuracy').loc[arms[1]]
   hits = round(80 * row['mean'])
   share = scipy_stats.binomtest(hits, 80)
   within = share.proportion_ci(method='wilson')
@@ -213,7 +213,7 @@ def test_scores_of_few_examples_have_intervals_and_tests_over_examples_too(tmp_p
   plain = [float(np.mean(x)) for x in right[arms[1]]]
   error = ((statistics.variance(plain) + (1 / 80) ** 2 / 12) / 3) ** 0.5
   assert row.high - row['mean'] == pytest.approx(4.302653 * error)
-  percent = compared(folder, metric='classification_accuracy', percent=True).loc[arms[1]]
+  percent = compared(folder, metric='accuracy', percent=True).loc[arms[1]]
   scaled = ['mean', 'sd', 'low', 'high', 'examples_low', 'examples_high', 'difference']
   assert percent[scaled].to_list() == pytest.approx((100 * row[scaled]).to_list())
   assert percent.p == pytest.approx(row.p) and percent.p_examples_low == row.p_examples_low
@@ -221,12 +221,12 @@ def test_scores_of_few_examples_have_intervals_and_tests_over_examples_too(tmp_p
   of_seed = answers_folder(folder / f'{arms[1]},seed=0', '', 'b.tsv', 2)
   text = (of_seed / 'predictions.jsonl').read_text()
   write_answers(of_seed, text.replace('"id": "0"', '"id": "z"'), {'examples': 80})
-  row = compared(folder, metric='classification_accuracy').loc[arms[1]]
+  row = compared(folder, metric='accuracy').loc[arms[1]]
   assert (row.p_examples_low, row.p_examples_high) == pytest.approx((min(ps[1:]), max(ps[1:])))
   # So are answers that are not as they were written, with a remark.
   (of_seed / 'predictions.jsonl').write_text(text[: len(text) // 2])
   found = report.read(folder)
-  damaged = found.panels[0].compared('classification_accuracy')
+  damaged = found.panels[0].compared('accuracy')
   assert damaged.p_examples_low[arms[1]] == row.p_examples_low
   assert str(of_seed / 'predictions.jsonl') in found.results.remarks[0]
 
@@ -334,7 +334,7 @@ def test_one_table_of_a_sweep_and_its_tasks(tmp_path):
   for task in ('sst2', 'cola'):
     planned = {}
     for arm, seed in itertools.product(arms, range(3)):
-      name, lines = f'{arm},seed={seed}', [(2, 'eval', {'classification_accuracy': 0.5 + seed / 9})]
+      name, lines = f'{arm},seed={seed}', [(2, 'eval', {'accuracy': 0.5 + seed / 9})]
       fields = (
         f'init_from={folder}/{name}',
         f'seed={seed}',
@@ -374,9 +374,9 @@ def test_what_was_evaluated_otherwise_stands_apart(tmp_path):
   workdir(tmp_path / 'e', lines, beta(7), 'steps=2', rows='other')
   apart = [panel.apart for panel in report.read(tmp_path).panels]
   assert len(apart) == 3 and 'eval.seed=3 or 4' in apart[1] and 'rows=other' in apart[2]
-  lines = [(2, 'eval', {'classification_accuracy': 0.5})]
+  lines = [(2, 'eval', {'accuracy': 0.5})]
   for n, (name, level, rows) in enumerate((('c', 0.5, ''), ('d', 0.5, 'x'), ('d', 0.75, 'x'))):
-    levels = {'classification_accuracy': (level, 'majority'), 'f1': (0.1, 'majority')}
+    levels = {'accuracy': (level, 'majority'), 'f1': (0.1, 'majority')}
     fields = f'data.eval={name}.tsv', beta(n), 'steps=2', 'epochs=0'
     workdir(tmp_path / 'T' / f'{n}', lines, *fields, spec=TABLE, levels=levels, rows=rows)
   apart = [panel.apart for panel in report.read(tmp_path / 'T').panels]
@@ -446,13 +446,13 @@ def test_a_linear_svm_stands_beside_each_training_data(tmp_path, monkeypatch):
 
   def metrics(config, tokenizer):
     asked.append(config.task.train_examples)
-    return {'classification_accuracy': 0.75 + asked[-1] / 100}
+    return {'accuracy': 0.75 + asked[-1] / 100}
 
   svm = PlainBaseline('SVM', ('task.train_examples',), metrics)
   family = dataclasses.replace(linear.TASKS['classification'], plain_baseline=svm)
   monkeypatch.setattr(linear, 'TASKS', {'classification': family})
   monkeypatch.setattr(linear.tokenizers, 'load_folder', lambda _: None)
-  found = compared(folder, metric='classification_accuracy', svm=True)
+  found = compared(folder, metric='accuracy', svm=True)
   more = {'SVM': 0.75, 'SVM, data of task.train_examples=9': 0.84}
   assert found['mean'].to_dict() == dict.fromkeys(right, 0.5) | more
   assert found.p[[*more]].isna().all() and len(asked) == 2

@@ -74,7 +74,7 @@ def test_holm():
 @pytest.mark.parametrize(
   'metric, values, bottom, top',
   [
-    ('classification_accuracy', [0.9, 0.97, 1.0], 0, 1),
+    ('accuracy', [0.9, 0.97, 1.0], 0, 1),
     ('f1', [3.0, 1.0, 0.0], 0, 100),  # percent
     ('best_f1', [30.0, 99.0, 97.0], 0, 100),
     ('matthews', [-0.5, 0.1, 0.9], -1, 1),

@@ -70,14 +70,14 @@ CHOICE = labelled.family(
   sources=task.sources,
   resolve=task.resolve,
   formats=('race', 'swag', 'dream', 'copa'),
-  main_metric=lambda config: 'choice_accuracy',
+  main_metric=lambda config: 'accuracy',
   rules=rules,
   fields=FIELDS,
   defaults={
     'task.format': 'swag',
     'data.examples_per_row': 8,
     'optimizer.learning_rate': 2e-5,
-    'checkpoint.best_metric': 'choice_accuracy',
+    'checkpoint.best_metric': 'accuracy',
   },
   predictions={'choose': Prediction(Choose)},
   heads=(

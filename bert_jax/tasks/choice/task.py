@@ -71,9 +71,9 @@ class Choices(Scored):
     if known:
       golds = np.array([question.gold for question in known])
       share = np.bincount(golds).max() / len(golds)
-      self.baselines |= labelled.always('majority', {'choice_accuracy': share})
+      self.baselines |= labelled.always('majority', {'accuracy': share})
       nats = np.mean([np.log(len(question.choices)) for question in known])
-      self.baselines['choice'] = LossLevel(float(nats), 'uniform')
+      self.baselines['cross_entropy'] = LossLevel(float(nats), 'uniform')
 
   def answers(self, outputs: Mapping[str, np.ndarray]) -> list[dict]:
     numbers, (predicted,) = by_example(outputs, 'logits')
@@ -108,7 +108,7 @@ class Choices(Scored):
 
   def scores(self, answers: list[dict]) -> dict[str, float]:
     hits = [answer['gold'] == answer['prediction'] for answer in answers]
-    return {'choice_accuracy': float(np.mean(hits))}
+    return {'accuracy': float(np.mean(hits))}
 
   def files(self, answers: list[dict]) -> dict[str, str]:
     """predictions.tsv: id and number of the choice, from 0."""

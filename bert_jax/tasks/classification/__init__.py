@@ -89,7 +89,7 @@ def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
 def main_metric(config: ConfigDict) -> str:
   if config.table.regression:
     return 'pearson'
-  return 'micro_f1' if config.table.multi_label else 'classification_accuracy'
+  return 'micro_f1' if config.table.multi_label else 'accuracy'
 
 
 def from_released(config: ConfigDict, released: Released) -> None:

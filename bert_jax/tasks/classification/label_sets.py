@@ -172,10 +172,10 @@ def baselines_of(
     micro = 2 * held / (np.arange(1, number + 1) + shares.sum())
     best = {'micro_f1': micro.max(), 'macro_f1': f1_of_all(shares).mean()}
     alike = np.unique(labels, axis=0, return_counts=True)[1].max() / len(labels)
-    level = entropy('classification', [1 - shares, shares], weights or 1.0)
+    level = entropy([1 - shares, shares], weights or 1.0)
     return level | always('constant', best) | always('majority', {'subset_accuracy': alike})
-  out = {'classification_accuracy': shares.max(), 'matthews': 0}
-  level = entropy('classification', shares, weights or 1.0)
+  out = {'accuracy': shares.max(), 'matthews': 0}
+  level = entropy(shares, weights or 1.0)
   if number == 2:
     return level | always('majority', out) | always('constant', {'f1': f1_of_all(shares[1])})
   macro_f1 = f1_of_all(shares.max()) / np.count_nonzero(shares)

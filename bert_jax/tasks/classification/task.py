@@ -249,7 +249,7 @@ class Texts(Scored):
         'macro_f1': float(f1_score(gold, predicted, average='macro', zero_division=0)),
         'subset_accuracy': float((gold == predicted).all(axis=1).mean()),
       }
-    out = {'classification_accuracy': float(np.mean(np.array(gold) == np.array(predicted)))}
+    out = {'accuracy': float(np.mean(np.array(gold) == np.array(predicted)))}
     if len(self.labels) == 2:
       positive = self.labels[1]  # see label_sets.positive
       out['f1'] = float(f1_score(gold, predicted, pos_label=positive, zero_division=0))

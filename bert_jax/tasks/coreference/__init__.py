@@ -53,6 +53,6 @@ COREFERENCE = labelled.family(
   texts=task.texts,
   sources=task.sources,
   formats=('gap', 'wsc', 'cluewsc'),
-  main_metric=lambda config: 'coreference_accuracy',
+  main_metric=lambda config: 'accuracy',
   predictions={'coreference': Prediction(Coreference)},
 )

@@ -73,7 +73,7 @@ class Pronouns(Scored):
       alike = [self._answer(e, logits) for e in self.examples if e.gold is not None]
       scores = {name: x for name, x in self.scores(alike).items() if np.isfinite(x)}
       self.baselines |= labelled.always('majority', scores)
-      self.baselines |= labelled.entropy('coreference', logits)
+      self.baselines |= labelled.entropy(logits)
 
   def answers(self, outputs: Mapping[str, np.ndarray]) -> list[dict]:
     numbers, (logits,) = by_example(outputs, 'logits')
@@ -90,7 +90,7 @@ class Pronouns(Scored):
     return out | choice_of_label(self.names, np.asarray(logits, np.float64), example.gold)
 
   def scores(self, answers: list[dict]) -> dict[str, float]:
-    out = {'coreference_accuracy': float(np.mean([a['gold'] == a['prediction'] for a in answers]))}
+    out = {'accuracy': float(np.mean([a['gold'] == a['prediction'] for a in answers]))}
     return out | (gap_scores(answers) if self.format == 'gap' else {})
 
   def files(self, answers: list[dict]) -> dict[str, str]:

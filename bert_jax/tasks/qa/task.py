@@ -110,7 +110,7 @@ class Windows(Scored):
     self._add_baselines()
 
   def _add_baselines(self):
-    self.baselines['qa'] = LossLevel(float(np.mean(np.log(self.lengths))), 'uniform')
+    self.baselines['cross_entropy'] = LossLevel(float(np.mean(np.log(self.lengths))), 'uniform')
     golds = [question.gold for question in self.questions if question.gold is not None]
     names, share = ['exact', 'f1'], 0.0
     self.scored = sum(map(bool, golds))

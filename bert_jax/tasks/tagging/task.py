@@ -159,7 +159,7 @@ class Tagged(Scored):
     self.baselines |= self._baselines(self.gold)
     learnt = np.bincount(np.concatenate(tags), minlength=2)[1:]  # by piece
     if learnt.any():
-      self.baselines |= labelled.entropy('tagging', learnt)
+      self.baselines |= labelled.entropy(learnt)
     self.prior = labelled.label_shares([self.gold[label] for label in self.labels])
 
   def _learnt(self, sentence, tokens, firsts, size):

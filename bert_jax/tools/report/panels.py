@@ -91,6 +91,8 @@ def _panel(
   in_means = runs[runs.counts]
   final = df[df.final]
   judge = in_means.judge.mode()[0]
+  # The terms of the loss stand there by their names.
+  metrics = [name for name in final.metric.unique() if name != 'loss' or name == judge]
   baselines = [baseline, *in_means.arm[in_means.is_baseline]]
   of_runs = results.factors.loc[in_means.run]
   factors = of_runs.groupby(list(in_means.arm), sort=False).first()
@@ -108,7 +110,7 @@ def _panel(
     df=df,
     runs=runs,
     factors=factors.loc[:, factors.nunique(dropna=False) > 1],
-    metrics=sorted(final.metric.unique(), key=lambda metric: metric != judge),
+    metrics=sorted(metrics, key=lambda metric: metric != judge),
     baseline=next((arm for arm in baselines if arm in set(final.arm)), ''),
     percent=percent,
   )

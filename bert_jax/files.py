@@ -42,9 +42,9 @@ def brought(path: Path | str) -> Path:
 
 
 def difference(folder: Path) -> str:
-  """The first file of the package `bert_jax` of a folder, beside its configs, that is another one or
-  lacking in this package, such as 'step.py'; '' if none is, or there is no such package. (What pip
-  installs from a clone may still have files that the clone had before.)"""
+  """The first file of the package `bert_jax` of a folder, beside its configs, that is another in
+  this package or lacking there, such as 'step.py'; '' if none is, or there is no such package. What
+  this one has beside them, pip may have installed from an earlier state of that clone."""
   other = folder.resolve() / 'bert_jax'
   if (other / '__init__.py').is_file() and other != PACKAGE.resolve():
     for path in sorted(other.rglob('*.py')):

@@ -46,11 +46,14 @@ class LabelledExamples(ExampleRows):
   outputs: how many logits a classifier gives; 0: one for each label.
   beside: arrays of a batch that predict returns beside the logits."""
 
-  loss_weights: ClassVar[dict[str, float]] = {'cross_entropy': 1.0}
   part: ClassVar[str] = 'classifier'
   outputs: ClassVar[int] = 0
   of_tokens: ClassVar[bool] = False  # does the head answer for each token?
   beside: ClassVar[tuple[str, ...]] = ('example_ids',)
+
+  @property
+  def loss_weights(self) -> dict[str, float]:
+    return {'cross_entropy': 1.0}
 
   @property
   def metrics(self) -> tuple[str, ...]:

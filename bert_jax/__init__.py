@@ -25,9 +25,10 @@ def __getattr__(name: str) -> Any:
   return getattr(interactive, name)
 
 
-def load(path: 'str | Path', which: str | int = 'latest', dtype: str = '') -> 'Model':
+def load(path: 'str | Path', checkpoint: str | int = '', dtype: str = '') -> 'Model':
   """Loads a trained Model from a run's workdir or a Hugging Face folder; see predict/model.py.
-  which: 'latest', 'best' or a step. dtype: 'float32', 'bfloat16' or '', the device's best."""
+  checkpoint: of a run, 'latest', 'best' or a step; '': the best where checkpoint.best_metric is
+  set, else the newest. dtype: 'float32', 'bfloat16' or '', the device's best."""
   from bert_jax.predict.model import Model  # `import bert_jax` alone stays light
 
-  return Model(path, which, dtype)
+  return Model(path, checkpoint, dtype)

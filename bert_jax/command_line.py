@@ -21,6 +21,7 @@ from bert_jax.cells import in_notebook
 from bert_jax.errors import InputError, farewell, log
 
 Value = TypeVar('Value')
+CHECKPOINT = 'latest, best or a step of a run; default: the best by checkpoint.best_metric, if set'
 
 
 def show_log() -> None:

@@ -1,6 +1,6 @@
 """Evaluates a run on a split, exactly, from the command line.
 
-    python -m bert_jax.evaluate --workdir W [--config.data.eval=FILE] [--checkpoint best]
+    python -m bert_jax.evaluate --workdir W [--config.data.eval=FILE] [--checkpoint latest]
     python -m bert_jax.evaluate --workdir W --eval "$DATA/panx/test-{language}.tsv" \
         --languages de,es
     python -m bert_jax.evaluate --workdir W --eval MNLI-m=DEV1.tsv --eval MNLI-mm=DEV2.tsv
@@ -23,7 +23,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
 from bert_jax import hosts, metrics, sharding, step, tokenizers
-from bert_jax.command_line import aligned, command_line, command_parser
+from bert_jax.command_line import CHECKPOINT, aligned, command_line, command_parser
 from bert_jax.convert import from_huggingface
 from bert_jax.copies import keep_compiled
 from bert_jax.errors import InputError, log
@@ -48,11 +48,11 @@ class Evaluation(NamedTuple):
 def evaluate(
   workdir: str | Path,
   overrides: Sequence[str] = (),
-  which: str | int = 'latest',
+  checkpoint: str | int = '',
   out: str | Path = '',
 ) -> tuple[dict[str, float], int]:
   """Evaluates a checkpoint on data.eval of its config: (metrics, step), as evaluate_on."""
-  (result,) = evaluate_on(workdir, [('', '')], overrides, which, out)
+  (result,) = evaluate_on(workdir, [('', '')], overrides, checkpoint, out)
   return result.metrics, result.step
 
 
@@ -60,7 +60,7 @@ def evaluate_on(
   workdir: str | Path,
   parts: Sequence[tuple[str, str]],
   overrides: Sequence[str] = (),
-  which: str | int = 'latest',
+  checkpoint: str | int = '',
   out: str | Path = '',
 ) -> Iterator[Evaluation]:
   """Yields the Evaluation on each (name, data.eval or '': as in the config) of parts. out: folder
@@ -78,7 +78,7 @@ def evaluate_on(
   mesh = sharding.mesh_of(config, task)
   shapes = trained.shapes_of(config, tokenizer, mesh)
   # The checkpoint is read first: a mistake in it shows before large data is read.
-  params, meta = trained.load_params(workdir, shapes, which)
+  params, meta = trained.load_params(workdir, shapes, checkpoint)
   number = meta['step']
   is_given = config.data.train or config.data.eval or all(spec for _, spec in parts)
   if not is_given and meta.get('converted'):
@@ -156,7 +156,7 @@ def evaluate_sets(
   specs: Sequence[str],
   languages: Sequence[str] = (),
   overrides: Sequence[str] = (),
-  which: str | int = 'latest',
+  checkpoint: str | int = '',
   out: str | Path = '',
 ) -> dict[str, Mapping[str, float]]:
   """Evaluates a workdir's checkpoint on named sets: {set: its metrics}. specs: NAME=DATA, or a path
@@ -171,7 +171,7 @@ def evaluate_sets(
     names.add(name)
   out = Path(out or Path(workdir).expanduser() / 'eval' / 'sets')
   results: dict[str, Mapping[str, float]] = {}
-  for part in evaluate_on(workdir, parts, overrides, which, out):
+  for part in evaluate_on(workdir, parts, overrides, checkpoint, out):
     results[part.name] = part.metrics
     log.info('%s: %s', part.name, metrics.to_json(part.metrics))
   if hosts.first():
@@ -202,7 +202,7 @@ def main(argv: Sequence[str] | None = None) -> None:
   add('--workdir', required=True, help='the run')
   add('--eval', action='append', default=[], metavar='NAME=DATA', help='a set; may be repeated')
   add('--languages', default='', help='a,b,c: what {language} in --eval stands for')
-  add('--checkpoint', default='latest', help='latest, best or a step')
+  add('--checkpoint', default='', help=CHECKPOINT)
   add('--out', default='', help='folder for the answers; default: in the workdir')
   hosts.add_argument(parser)
   args, overrides = parser.parse_known_args(argv)
@@ -214,7 +214,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         args.eval,
         languages=[name for name in args.languages.split(',') if name],
         overrides=overrides,
-        which=args.checkpoint,
+        checkpoint=args.checkpoint,
         out=args.out,
       )
       if hosts.first():

@@ -30,14 +30,14 @@ from bert_jax.workdir import contents
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-  """A run that has ended. metrics: of its last evaluation; {}: there was none."""
+  """A run that has ended. metrics: as of train.train; {}: there was no evaluation."""
 
   workdir: Path
   metrics: Mapping[str, float]
 
   @functools.cached_property
   def model(self) -> Model:
-    """Its trained model, of the newest checkpoint."""
+    """Its trained model, as bert_jax.load gives it."""
     return Model(self.workdir)
 
   def curve(self) -> None:
@@ -45,13 +45,13 @@ class Run:
     notebooks.show_curve(self.workdir)
 
   def evaluate(
-    self, rows: Any = None, which: str | int = 'latest', **fields: Any
+    self, rows: Any = None, checkpoint: str | int = '', **fields: Any
   ) -> dict[str, float]:
     """The metrics on rows in memory or a path; None: data.eval of the run. Answers are written as
-    by bert_jax.evaluate. which: 'latest', 'best' or a step. fields: of the config."""
+    by bert_jax.evaluate. checkpoint: as of bert_jax.load. fields: of the config."""
     overrides, tables = _given(self.workdir, fields, eval=rows)
     _write(tables)
-    return evaluate.evaluate(self.workdir, overrides, which)[0]
+    return evaluate.evaluate(self.workdir, overrides, checkpoint)[0]
 
 
 def finetune(

@@ -31,12 +31,12 @@ from bert_jax.workdir import records
 def train(
   config: ConfigDict, workdir: str | Path, set_by_user: Collection[str] = ()
 ) -> tuple[State, Mapping[str, float]]:
-  """Runs a config in a workdir; returns its last State and the metrics of its last evaluation. A
-  run starts from 1. the newest checkpoint of the workdir, 2. the newest of config.resume_from, 3.
-  weights of config.init_from, 4. scratch. Mistakes in the input are errors before anything is
-  compiled or written. Asked to stop (SIGTERM, Ctrl-C), or after config.max_hours, it saves and
-  raises KeyboardInterrupt. set_by_user: names of fields that the user gave, which init_from must
-  not change."""
+  """Runs a config in a workdir; returns its last State and the metrics of its last evaluation, or
+  of the best where checkpoint.best_metric is set. A run starts from 1. the newest checkpoint of the
+  workdir, 2. the newest of config.resume_from, 3. weights of config.init_from, 4. scratch. Mistakes
+  in the input are errors before anything is compiled or written. Asked to stop (SIGTERM, Ctrl-C),
+  or after config.max_hours, it saves and raises KeyboardInterrupt. set_by_user: names of fields
+  that the user gave, which init_from must not change."""
   started = time.monotonic()
   show_log()
   return train_on(read_inputs(config, Path(workdir).expanduser(), set_by_user), started)

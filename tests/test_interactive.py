@@ -1,6 +1,7 @@
 """A run in a few lines of Python: what the command line does with the same rows in a file."""
 
 import dataclasses
+import json
 import pydoc
 import re
 import shutil
@@ -10,16 +11,20 @@ import numpy as np
 import pandas as pd
 import pytest
 import small_tables
-from running import lines, same_bits, saved, train_lines
+from running import lines, read_weights, same_bits, saved, train_lines
 
 import bert_jax
-from bert_jax import config, train
+from bert_jax import config, evaluate, train
 from bert_jax.errors import InputError
 from bert_jax.field import Field
+from bert_jax.predict import __main__ as predict
+from bert_jax.run import initialization
 from bert_jax.run.inputs import read_inputs
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.ask import Ask
 from bert_jax.tasks.record import Option, Prediction
+from bert_jax.tools import convert
+from bert_jax.tools.probe import __main__ as probe
 from bert_jax.workdir import trained
 
 pytestmark = pytest.mark.usefixtures('steps_once')
@@ -59,6 +64,79 @@ def seen(monkeypatch):
   given = []
   monkeypatch.setattr(train, 'train', lambda *arguments: given.append(arguments) or (None, {}))
   return given
+
+
+# ---- the best checkpoint -------------------------------------------------------------------------
+
+
+def test_whoever_reads_a_run_takes_its_best_checkpoint(small, tmp_path, capsys, caplog):
+  """Where checkpoint.best_metric is set; evaluations get worse, for their labels are others."""
+  folder, rows = tmp_path / 'W', table(1, 11)
+  rows['label'] = rows['label'].map(dict(zip(LABELS, np.roll(LABELS, 1))))
+  chosen = {'checkpoint.best_metric': 'classification', 'checkpoint.best_mode': 'min'}
+  fields = small | chosen | {'checkpoint.keep_latest': 1, 'table.pooling': 'cls'}
+  run = bert_jax.finetune(table(), folder, eval=rows, **fields)
+  losses = {line['step']: line['classification'] for line in lines(folder, 'eval')}
+  best = min(losses, key=losses.get)
+  assert best < 9 and saved(folder) == [best, 9] and run.model.step == best
+  assert run.metrics['classification'] == losses[best] < losses[9]
+  assert run.evaluate() == run.metrics == evaluate.evaluate(folder)[0]
+  assert run.evaluate(checkpoint='latest')['classification'] == losses[9]
+  again = bert_jax.finetune(table(), folder, eval=rows, **fields)  # it has ended
+  assert again.metrics == run.metrics
+  # A run begins with the weights of the best, and goes on from the newest.
+  table().to_csv(tmp_path / 'a.csv')
+  other = small | {'data.train': tmp_path / 'a.csv', 'table.pooling': 'cls'}
+  caplog.clear()
+  _, weights = read_weights(configured(other, init_from=folder), tmp_path / 'new')
+  assert f'{folder}: step {best} counts, the best by classification' in caplog.text
+  same_bits(weights['encoder'], trained.load(folder, best).params['encoder'])
+  goes_on = configured(other, resume_from=folder)
+  for place in folder, tmp_path / 'new':
+    assert initialization.start_of(goes_on, place).meta['step'] == 9
+  models = {step: bert_jax.load(folder, checkpoint=step) for step in (best, 9)}
+  (tmp_path / 'texts.txt').write_text(f'{rows.body[0]}\n')
+  probed = ['--text', f'{tmp_path}/texts.txt', '--only', 'attention', '--out', f'{tmp_path}/probe']
+  for step, given in (best, []), (9, ['--checkpoint', 'latest']):
+    capsys.readouterr()
+    evaluate.main(['--workdir', str(folder), *given])
+    assert json.loads(capsys.readouterr().out)['step'] == step
+    predict.main(['--model', str(folder), '--input', f'{tmp_path}/texts.txt', *given])
+    (shares,) = models[step].classify([rows.body[0]])
+    answer = json.loads(capsys.readouterr().out)
+    assert answer['probabilities'] == pytest.approx(shares, abs=1e-4)
+    probe.main(['--model', str(folder), *probed, *given])
+    assert (tmp_path / 'probe' / f'{step}.json').is_file()
+    convert.main(['--from', str(folder), '--to', f'hf:{tmp_path}/{step}', *given])
+    exported = trained.load(tmp_path / str(step)).params['classifier']
+    same_bits(exported, trained.load(folder, step).params['classifier'])
+    card = (tmp_path / str(step) / 'README.md').read_text()
+    assert f'at step {step} of one run' in card and f'classification: {losses[step]:.3g}\n' in card
+    assert ('(seed 0), the best by `classification` on these same data;' in card) == (step == best)
+  shutil.rmtree(folder / 'checkpoints' / str(best))
+  with pytest.raises(InputError, match=f'checkpoint {best} .* is damaged.* such as latest'):
+    bert_jax.load(folder)
+
+
+def configured(fields, **more):
+  given = [f'--config.{name}={x}' for name, x in (fields | more).items()]
+  return config.load('configs/finetune.py:task=table', given)
+
+
+def test_a_best_that_there_cannot_be_is_said(small, tmp_path, caplog):
+  """Then the newest is read."""
+  fields = small | {'checkpoint.best_metric': 'macro_f1'}
+  run = bert_jax.finetune(table(), tmp_path / 'W', eval=table(1, 11)[['body']], **fields)
+  assert 'step 4: there is no macro_f1 to choose the best checkpoint by' in caplog.text
+  assert run.model.step == 9 and run.metrics == {}
+  with pytest.raises(InputError, match='W kept no best checkpoint; use latest or a step'):
+    bert_jax.load(tmp_path / 'W', 'best')
+  fields |= {'data.train': tmp_path / 'a.csv'}
+  table().to_csv(tmp_path / 'a.csv')
+  read_inputs(configured(fields), tmp_path / 'new')
+  assert 'so no step is the best by checkpoint.best_metric=macro_f1' in caplog.text
+  with pytest.raises(InputError, match='has no f2 for checkpoint.best_metric; it has .*macro_f1'):
+    read_inputs(configured(fields | {'checkpoint.best_metric': 'f2'}), tmp_path / 'new')
 
 
 # ---- rows in memory ------------------------------------------------------------------------------
@@ -248,8 +326,8 @@ def test_a_loss_and_a_score_from_a_cell(small, tmp_path, added, monkeypatch):
   assert run.metrics['missed'] == run.evaluate()['missed'] == missed(answers)
   assert len(set(asked['label'])) > 1
   found = {line['step']: line['missed'] for line in lines(run.workdir, 'eval')}
-  assert bert_jax.load(run.workdir, 'best').step == min(found, key=found.get)
-  assert found[9] == run.metrics['missed'] and len(found) == 3
+  assert run.model.step == min(found, key=found.get)
+  assert min(found.values()) == run.metrics['missed'] and len(found) == 3
   assert 'missed' not in run.evaluate(table(2, 5)[['body']])  # which has no labels
   # The loss is the focal one, of the logits that the model has.
   p = np.array(

@@ -58,7 +58,8 @@ FIELDS = {
   'checkpoint.keep_latest': Field(2, 'newest checkpoints to keep', allowed='[1, inf)'),
   'checkpoint.keep_every': Field(0, 'also keep those at multiples of this step; 0: none',
     allowed='[0, inf)'),
-  'checkpoint.best_metric': Field('', 'also keep the best by this eval metric; empty: none',
+  'checkpoint.best_metric': Field('', 'also keep the best by this eval metric, which then counts '
+    'wherever the run is read; empty: none',
     affects={'judging'}),
   'checkpoint.best_mode': Field('min', 'is a low or a high best_metric good',
     allowed=('min', 'max'), affects={'judging'}),

@@ -21,7 +21,8 @@ def write(
   config: ConfigDict, architecture: str, head: Head, notes: Sequence[str], facts: Mapping[str, Any]
 ) -> str:
   """The text of the card. notes: paragraphs that a reader must see. facts: the known ones of
-  name, source, step, metrics, is_part (whether these are of a part of the held-out data), labels,
+  name, source, step, metrics, is_best (whether the step was chosen by them), is_part (whether these
+  are of a part of the held-out data), labels,
   languages (codes), and longest, the most tokens of a text."""
   import jinja2  # what trains needs none
 

@@ -32,7 +32,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax.command_line import command_line, command_parser
+from bert_jax.command_line import CHECKPOINT, command_line, command_parser
 from bert_jax.copies import keep_compiled
 from bert_jax.errors import InputError, log, writing
 from bert_jax.files import Path
@@ -69,7 +69,7 @@ def parser() -> argparse.ArgumentParser:
   add = out.add_argument
   add('--model', required=True, help="a run's workdir, or a Hugging Face folder")
   add('--task', default='', help='what is asked; default: what the model was trained for')
-  add('--checkpoint', default='latest', help='of a run: latest, best or a step')
+  add('--checkpoint', default='', help=CHECKPOINT)
   add('--input', default='', help='file of lines, or a table; default, and -: stdin')
   add('--columns', default='', help='the columns of the table to ask, one for each field')
   add('--text-encoding', default='', help='of the file; default: UTF-8')

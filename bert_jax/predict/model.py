@@ -41,17 +41,17 @@ class Model:
   answer for each element, or a DataFrame of what the command line prints for each row (of a row
   without an answer its `error`), in the order of the rows and with their index.
 
-  source: a run's workdir, a Hugging Face folder, or a trained.Trained. which: 'latest', 'best' or a
-  step of a run. dtype: of matrix products and their weights, 'float32' or 'bfloat16'; '': as in its
+  source: a run's workdir, a Hugging Face folder, or a trained.Trained. checkpoint: as of
+  bert_jax.load. dtype: of matrix products and their weights, 'float32' or 'bfloat16'; '': as in its
   config, but float32 on a CPU, where bfloat16 takes two to three times as long.
 
   Texts are str; pairs and other records are tuples or dicts of the fields in predict/README.md.
   counts: how many texts were cut or read in windows, and how many pieces were unknown.
   """
 
-  def __init__(self, source: Any, which: str | int = 'latest', dtype: str = ''):
+  def __init__(self, source: Any, checkpoint: str | int = '', dtype: str = ''):
     show_log()
-    origin = source if isinstance(source, trained.Trained) else trained.load(source, which)
+    origin = source if isinstance(source, trained.Trained) else trained.load(source, checkpoint)
     self.tokenizer, self.step, self.vector = origin.tokenizer, origin.step, origin.vector
     self.unread_head, self.unread_modules = origin.unread_head, origin.unread_modules
     config = origin.config.copy_and_resolve_references()

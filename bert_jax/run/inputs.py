@@ -159,7 +159,7 @@ def _check_best_metric(config, objective, sources):
     return
   if best not in known:
     raise InputError(
-      f'checkpoint.best_metric is not among the metrics of this objective: {", ".join(known)}.'
+      f'this objective has no {best} for checkpoint.best_metric; it has {", ".join(known)}.'
     )
   level = sources['eval'].baselines.get(best) if 'eval' in sources else None
   is_loss = best in ('loss', *objective.loss_weights) or isinstance(level, LossLevel)
@@ -173,7 +173,9 @@ def _tell_of_length(inputs):
   """Says what is unusual in how long a run is, and in what it has."""
   config = inputs.config
   if inputs.eval_batches is None:
-    log.warning('nothing is evaluated: data.eval is empty')
+    best = config.checkpoint.best_metric
+    lost = f', so no step is the best by checkpoint.best_metric={best}' if best else ''
+    log.warning('nothing is evaluated: data.eval is empty%s', lost)
   if not (TASKS[config.objective].reads_corpus or inputs.start.folder):
     log.info('init_from is empty: the model begins with random weights')
 

@@ -19,6 +19,7 @@ from bert_jax.run.stopping import Decision
 from bert_jax.step import State
 from bert_jax.tasks import TASKS
 from bert_jax.workdir import contents
+from bert_jax.workdir.checkpoint import best_of
 
 
 class Saver:
@@ -120,6 +121,9 @@ class Evaluator:
       text = health(result, evaluation.levels(batches, counts[kind]))
       rows = f', all {len(batches.source):,} rows' if kind == 'whole' else ''
       self.session.progress.line(f'step {step}/{inputs.steps}  eval{rows}  {text}')
+    metric = config.checkpoint.best_metric
+    if metric and metric not in run.results:
+      log.warning('step %d: there is no %s to choose the best checkpoint by', step, metric)
     is_best = run.checkpoints.is_best(run.results, step)
     is_saved = run.checkpoints.newest.get('step') == step
     if is_best or is_saved or config.eval.patience > 0:
@@ -179,7 +183,7 @@ class Session:
     if decision == Decision.EARLY:
       self.summary.state = 'stopped early'
       log.info(
-        'stopped early: no better %s than at step %d (evaluate --checkpoint best)',
+        'stopped early: no better %s than at step %d',
         config.checkpoint.best_metric,
         run.checkpoints.best['step'],
       )
@@ -190,4 +194,5 @@ class Session:
       raise Paused(f'max_hours={config.max_hours:g} are over: saved {where}')
     else:
       self.summary.state = 'finished'
-    return state, run.results
+    best = best_of(run.inputs.workdir, run.checkpoints.best)
+    return state, best.get('metrics', run.results)

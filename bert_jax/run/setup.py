@@ -52,7 +52,8 @@ def ended(inputs: Inputs) -> tuple[step.State, Mapping[str, float]] | None:
     return None
   how = 'finished' if meta['step'] == inputs.steps else 'stopped early'
   log.info('this run has %s, at step %d', how, meta['step'])
-  return state, meta['metrics']
+  best = checkpoint.best_of(inputs.workdir, meta['best'])
+  return state, best.get('metrics', meta['metrics'])
 
 
 def _has_ended(inputs):

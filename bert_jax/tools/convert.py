@@ -17,7 +17,7 @@ import numpy as np
 
 from bert_jax import config as config_lib
 from bert_jax import files, models, step
-from bert_jax.command_line import command_line, command_parser
+from bert_jax.command_line import CHECKPOINT, command_line, command_parser
 from bert_jax.convert import from_huggingface, hub, to_huggingface
 from bert_jax.errors import InputError, log
 from bert_jax.files import Path
@@ -33,7 +33,7 @@ HF = 'hf:'
 def convert(
   source: str,
   target: str,
-  which: str = 'latest',
+  checkpoint: str | int = '',
   strict: bool = True,
   part: str = '',
   languages: Sequence[str] = (),
@@ -45,7 +45,7 @@ def convert(
   folder = hub.folder(source)
   log.info('reading %s', folder)
   if from_huggingface.is_model(folder):
-    trained.refuse_which(source, which)
+    trained.refuse_checkpoint(source, checkpoint)
     weights = from_huggingface.read(folder)
     tell('ignored', weights.ignored)
     tell('not used', weights.unused)
@@ -60,7 +60,7 @@ def convert(
     contents.read_config(folder)
     if not is_export:
       raise InputError(f'{source} is a run already; --to hf:OUT makes a Hugging Face folder.')
-    model = trained.load(source, which)
+    model = trained.load(source, checkpoint)
     facts = facts_of_run(folder, model)
   if part:
     model = trained.part_of(model, part)
@@ -140,9 +140,11 @@ def write_workdir(workdir: Path, model: trained.Trained, facts: Mapping[str, Any
 def facts_of_run(folder: Path, model: trained.Trained) -> dict[str, Any]:
   """What a run knows of itself, for the card."""
   run = records.read(folder)
+  best = run.newest['best']
   return {
     'metrics': model.metrics,
     'step': model.step,
+    'is_best': bool(best['metrics']) and best['step'] == model.step,
     'is_part': run.is_part_at(model.step),
     'source': run.facts.source,
   }
@@ -242,7 +244,7 @@ def main(argv: Sequence[str] | None = None) -> None:
   add = parser.add_argument
   add('--from', dest='source', required=True, metavar='SRC', help='workdir, folder or hf:NAME')
   add('--to', required=True, metavar='DST', help='new workdir; hf:OUT: a new folder')
-  add('--which', default='latest', help='of a run: latest, best or a step')
+  add('--checkpoint', default='', help=CHECKPOINT)
   add('--language', default='', metavar='CODE,CODE', help='of its text, for the model card: de,en')
   add('--allow-unused', action='store_true', help='convert although parts have no place')
   for objective, family in TASKS.items():
@@ -254,7 +256,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     convert(
       args.source,
       args.to,
-      args.which,
+      args.checkpoint,
       strict=not args.allow_unused,
       part=args.part,
       languages=[code for code in args.language.split(',') if code],

@@ -37,6 +37,20 @@ def newest_meta(workdir: str | Path) -> dict[str, Any] | None:
     return checkpoints.newest_good(checkpoints.meta, log.debug)[0] if checkpoints.steps() else None
 
 
+def best_of(workdir: Any, best: Mapping[str, Any]) -> Mapping[str, Any]:
+  """Says which step of a workdir is the best by `best` of its newest metadata, and returns that,
+  {'step', 'metrics', ..}; {} if there is none."""
+  if not best['metrics']:
+    return {}
+  metric, _, _ = best['of'].partition(' ')
+  log.info('%s: step %d counts, the best by %s', workdir, best['step'], metric)
+  return best
+
+
+def _finite(metrics):
+  return {name: value for name, value in metrics.items() if math.isfinite(value)}
+
+
 def is_staged(folder: Any) -> bool:
   """Whether checkpoints are written on a disk and then uploaded, since Orbax cannot write there."""
   return isinstance(folder, Bucket) and folder.protocol != 'gs'
@@ -70,7 +84,7 @@ class Checkpoints(policies.PreservationPolicy):
 
   def _no_best(self, number):
     """The value of `best` before the first evaluation; patience counts from step `number`."""
-    return {'goodness': -math.inf, 'step': number, 'of': self.judged_by}
+    return {'goodness': -math.inf, 'step': number, 'of': self.judged_by, 'metrics': {}}
 
   def _open(self):
     in_bucket = isinstance(self.folder, Bucket)
@@ -103,7 +117,7 @@ class Checkpoints(policies.PreservationPolicy):
     kept = set(sorted(steps)[-self.settings.keep_latest :])
     if self.settings.keep_every:
       kept |= {step for step in steps if step % self.settings.keep_every == 0}
-    if self.best['goodness'] > -math.inf:
+    if self.best['metrics']:
       kept.add(self.best['step'])
     return kept & set(steps)
 
@@ -117,7 +131,7 @@ class Checkpoints(policies.PreservationPolicy):
     goodness = value if self.settings.best_mode == 'max' else -value
     if not goodness > self.best['goodness']:  # or it is NaN
       return False
-    self.best = self._no_best(number) | {'goodness': goodness}
+    self.best = self._no_best(number) | {'goodness': goodness, 'metrics': _finite(metrics)}
     return True
 
   def save(
@@ -130,7 +144,7 @@ class Checkpoints(policies.PreservationPolicy):
     metrics: of the evaluation at this step, or {}; saving the step again adds them. tally: what
     else the loop needs to continue, see Tally.to_meta."""
     number = int(jax.device_get(state.step))
-    metrics = {k: v for k, v in metrics.items() if math.isfinite(v)}
+    metrics = _finite(metrics)
     if number in self.steps():
       return self._add_metrics(number, metrics)
     if not jax.device_get(manifest.finite(state.params)):

@@ -1,7 +1,6 @@
 """A trained model as one object, whether it comes from a run or from released weights."""
 
 import contextlib
-import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -19,7 +18,7 @@ from bert_jax.objectives.encode import init_projection
 from bert_jax.tasks import TASKS
 from bert_jax.tokenizers import run_tokenizer
 from bert_jax.workdir import contents, manifest
-from bert_jax.workdir.checkpoint import Checkpoints
+from bert_jax.workdir.checkpoint import Checkpoints, best_of
 
 
 class Trained(NamedTuple):
@@ -36,20 +35,20 @@ class Trained(NamedTuple):
   unread_modules: str = ''  # why it makes no vectors as its files say, a sentence
 
 
-def load(source: str | Path, which: str | int = 'latest') -> Trained:
+def load(source: str | Path, checkpoint: str | int = '') -> Trained:
   """Loads a trained model, a run's onto the first device. source: a workdir, a Hugging Face folder,
   the path of one inside an installed package, hf:NAME, or the folder of a TensorFlow checkpoint.
-  which: the checkpoint of a run: 'latest', 'best' or a step."""
+  checkpoint: of a run, see load_params."""
   folder = hub.folder(source)
   if from_huggingface.is_model(folder):
-    refuse_which(source, which)
+    refuse_checkpoint(source, checkpoint)
     weights = from_huggingface.read(folder)
     found = from_weights(folder, weights)
     return found._replace(unread_modules=vectors.refusal(folder))
   config = contents.read_config(folder)
   tokenizer = tokenizers.load_folder(folder)
   shapes = shapes_of(config, tokenizer, sharding.make_mesh(1, 1, 1, jax.local_devices()[:1]))
-  params, meta = load_params(folder, shapes, which, partial=True)
+  params, meta = load_params(folder, shapes, checkpoint, partial=True)
   task = TASKS[config.objective]
   params = task.objective(config, tokenizer).exported(params)
   if task.prior:
@@ -70,10 +69,12 @@ def vector_of(config: ConfigDict, meta: Mapping[str, Any]) -> vectors.Vector:
   return vectors.UNKNOWN
 
 
-def refuse_which(source: str | Path, which: str | int) -> None:
-  """InputError unless `which` is the default, since a released model has no checkpoints."""
-  if which != 'latest':
-    raise InputError(f'{source} is a released model and has no checkpoint {which}; leave it out.')
+def refuse_checkpoint(source: str | Path, checkpoint: str | int) -> None:
+  """InputError if a checkpoint of a released model is named, since it has none."""
+  if checkpoint != '':
+    raise InputError(
+      f'{source} is a released model and has no checkpoint {checkpoint}; leave it out.'
+    )
 
 
 def from_weights(folder: Path, weights: from_huggingface.Weights) -> Trained:
@@ -112,12 +113,13 @@ def shapes_of(
 
 
 def load_params(
-  workdir: str | Path, shapes: dict[str, Any], which: str | int = 'latest', partial: bool = False
+  workdir: str | Path, shapes: dict[str, Any], checkpoint: str | int = '', partial: bool = False
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-  """Loads (the params of a run, its checkpoint's metadata). which: 'latest', 'best' or a step.
-  shapes: a tree of ShapeDtypeStructs with shardings. Converted weights may lack heads: with
-  `partial` only the parts that are there are returned, else it is an InputError, as are weights
-  that were saved with another config or vocabulary than the workdir's."""
+  """Loads (the params of a run, its checkpoint's metadata). checkpoint: 'latest', 'best' or a step;
+  '': the best where checkpoint.best_metric is set, which is said, else the newest. shapes: a tree
+  of ShapeDtypeStructs with shardings. Converted weights may lack heads: with `partial` only the
+  parts that are there are returned, else it is an InputError, as are weights that were saved with
+  another config or vocabulary than the workdir's."""
   with contextlib.closing(Checkpoints(workdir)) as checkpoints:
 
     def read(number):
@@ -132,22 +134,29 @@ def load_params(
       trees, _ = checkpoints.restore_step(number, {'params': wanted})
       return trees['params'], meta
 
-    number = _step_of(checkpoints, workdir, which)
-    return checkpoints.newest_good(read)[0] if number is None else read(number)
+    number = _step_of(checkpoints, workdir, checkpoint)
+    if number is None:
+      return checkpoints.newest_good(read)[0]
+    try:
+      return read(number)
+    except manifest.Damaged as error:
+      raise InputError(f'{error}; name another checkpoint, such as latest.') from None
 
 
-def _step_of(checkpoints, workdir, which):
-  """The step for 'best' or a step; None for 'latest'. InputError if there is none."""
+def _step_of(checkpoints, workdir, checkpoint):
+  """The step of a checkpoint; None for the newest. InputError if there is none."""
   steps = checkpoints.steps()
-  if which == 'latest' and steps:
+  if not steps:
+    raise InputError(f'{workdir} has no checkpoint; train it first.')
+  if checkpoint == 'latest':
     return None
-  if which == 'best':
-    (meta, _) = checkpoints.newest_good(checkpoints.meta)
-    if meta['best']['goodness'] == -math.inf:
+  if checkpoint in ('', 'best'):
+    meta, _ = checkpoints.newest_good(checkpoints.meta)
+    number = best_of(workdir, meta['best']).get('step')
+    if checkpoint and number is None:
       raise InputError(f'{workdir} kept no best checkpoint; use latest or a step.')
-    return meta['best']['step']
+    return number
   for step in steps:
-    if str(step) == str(which):
+    if str(step) == str(checkpoint):
       return step
-  known = steps or 'none, train it first'
-  raise InputError(f'{workdir} has no checkpoint {which!r}; it has {known}.')
+  raise InputError(f'{workdir} has no checkpoint {checkpoint!r}; it has {steps}.')

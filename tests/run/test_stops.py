@@ -62,7 +62,7 @@ class Checkpoints:
   """Checkpoints of a run, in memory. kept: {step: (State, metadata)}, as on a disk."""
 
   def __init__(self, kept):
-    self.kept, self.best = kept, {'step': 0, 'goodness': -math.inf}
+    self.kept, self.best = kept, {'step': 0, 'metrics': {}}
     self.newest = kept[max(kept)][1] if kept else {}
 
   def save(self, state, metrics, counts):

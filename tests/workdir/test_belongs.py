@@ -200,7 +200,7 @@ def test_a_renamed_checkpoint_is_not_of_its_new_step(of_line, corpus_file):
   folder = of_line / 'checkpoints'
   (folder / '20').rename(folder / '15')
   with pytest.raises(InputError, match='checkpoint 15 .* is damaged'):
-    evaluate.evaluate(of_line, which='15')
+    evaluate.evaluate(of_line, checkpoint='15')
   assert trained.load(of_line).step == 10
   state, _ = train(small_pretrain(corpus_file), of_line)
   assert (of_line / 'damaged-checkpoint-15').is_dir()
@@ -350,8 +350,8 @@ def test_a_run_goes_on_to_more_steps_elsewhere(of_line, corpus_file):
   assert int(state.step) == 22
   assert contents.read_config(of_line).steps == 22
   assert checkpoint.newest_meta(of_line)['config'] == c.fingerprint(longer)
-  for which in (20, 22):  # of both lengths
-    assert trained.load(of_line, which).step == which
+  for number in (20, 22):  # of both lengths
+    assert trained.load(of_line, number).step == number
   again = json.loads((of_line / 'run.json').read_text())
   assert [command['steps'] for command in again['commands']] == [20, 22] and again['steps'] == 22
   assert again['commands'][0] == facts['commands'][0] and again['made_by'] == facts['made_by']

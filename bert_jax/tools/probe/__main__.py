@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bert_jax import predict
-from bert_jax.command_line import command_line, command_parser
+from bert_jax.command_line import CHECKPOINT, command_line, command_parser
 from bert_jax.convert import from_huggingface, hub
 from bert_jax.copies import keep_compiled
 from bert_jax.errors import InputError, log
@@ -171,8 +171,8 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
   pairs = probe_pieces.read_pairs(args.pairs, args.sentences, counts)
   results = []
   for number, step in enumerate(steps, 1):
-    log.info('checkpoint %s (%d of %d)', step, number, len(steps))
     model = predict.Model(args.model, step)
+    log.info('checkpoint %d (%d of %d)', model.step, number, len(steps))
     result = {'model': Path(args.model).name}
     result |= probe(model, args, pairs, counts)
     results.append(result)
@@ -186,7 +186,7 @@ def main(argv: Sequence[str] | None = None) -> None:
   parser = command_parser('tools.probe', __doc__)
   add = parser.add_argument
   add('--model', required=True, metavar='W', help='workdir, or released weights')
-  add('--checkpoint', default='latest', help='of a run: latest, best, a step, or all')
+  add('--checkpoint', default='', help=f'all, {CHECKPOINT}')
   add('--conllu', action='append', default=[], metavar='[LANGUAGE=]SPEC', help='tagged sentences')
   add('--text', action='append', default=[], metavar='[LANGUAGE=]SPEC', help='a sentence a line')
   add('--pairs', action='append', default=[], metavar='SPEC', help="minimal pairs, BLiMP's JSONL")

@@ -368,3 +368,9 @@ def test_a_record_of_a_notebook_is_known_as_ours_are(added, run):
   with pytest.raises(InputError, match="'classification' is the name of a family of this package"):
     config.add(ours)
   assert 'other' not in TASKS and TASKS['classification'] is ours
+
+
+def test_a_label_column_that_is_not_there_is_named(small, tmp_path):
+  rows = table().rename(columns={'label': 'team'})
+  with pytest.raises(InputError, match="table.label_column=label, only 'body', 'team', 'id'"):
+    bert_jax.finetune(rows, tmp_path / 'W', **small)

@@ -10,13 +10,10 @@ from bert_jax import config
 from bert_jax.predict import __main__ as predict
 
 ROOT = Path(__file__).parents[1]
-READMES = sorted(
-  path.relative_to(ROOT)
-  for path in (
-    ROOT / 'README.md',
-    *(x for y in ('bert_jax', 'configs', 'launch', 'tests') for x in (ROOT / y).rglob('README.md')),
-  )
-)
+FOLDERS = 'bert_jax', 'configs', 'launch', 'tests', '.github'
+PAGES = ROOT / 'README.md', *(x for folder in FOLDERS for x in (ROOT / folder).rglob('*.md'))
+PAGES = sorted(path.relative_to(ROOT) for path in PAGES)
+READMES = [path for path in PAGES if path.name == 'README.md']
 # Options that a tool reads otherwise than by the argument that it is named in.
 GENERAL = {'--help', '--config', '--workdir'}
 
@@ -68,7 +65,7 @@ def test_configs_and_fields_of_commands_are_valid(path, monkeypatch):
       config.load(file, fields)
 
 
-@pytest.mark.parametrize('path', READMES, ids=str)
+@pytest.mark.parametrize('path', PAGES, ids=str)
 def test_links_lead_somewhere(path):
   text = (ROOT / path).read_text()
   for link in re.findall(r'\]\(([^)\s]+)\)|src="([^"]+)"', text):

@@ -151,8 +151,8 @@ def _parsed(name: str, text: str, kind: type, allowed: Any = None) -> Any:
       value = ast.literal_eval(text)
   if kind is tuple and isinstance(value, str):
     value = tuple(part for part in value.split(',') if part)
-  if kind is tuple and isinstance(value, list):
-    value = tuple(value)
+  if kind is tuple and isinstance(value, (list, dict)):
+    value = tuple(value.items() if isinstance(value, dict) else value)
   return checked(name, value, kind)
 
 

@@ -22,10 +22,11 @@ def is_frame(rows: Any) -> bool:
 
 
 def table_of(rows: Any, name: str, misfits: dict[tuple[int, str], InputError] | None = None) -> Any:
-  """The pyarrow.Table of a DataFrame, a data set of `datasets`, or rows: texts, or dicts {column:
-  value}; what a dict lacks is null. name: of the rows, for the InputError if they are no table.
-  misfits: gets {(row, column): why} of values of another type than most of their column, such as a
-  number among texts, in whose place is null; None: such a value is an InputError, too."""
+  """The pyarrow.Table of a DataFrame, a data set of `datasets`, a dict {column: values}, or rows:
+  texts, or dicts {column: value}; what a dict lacks is null. name: of the rows, for the InputError
+  if they are no table. misfits: gets {(row, column): why} of values of another type than most of
+  their column, such as a number among texts, in whose place is null; None: such a value is an
+  InputError, too."""
   import pyarrow as pa
 
   if isinstance(rows, Mapping) and rows and all(hasattr(x, 'with_format') for x in rows.values()):
@@ -36,8 +37,9 @@ def table_of(rows: Any, name: str, misfits: dict[tuple[int, str], InputError] | 
     table = _of_frame(rows, misfits) if is_frame(rows) else _of_rows(rows, misfits)
   except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
     raise InputError(
-      f'{name} cannot be a table ({first_line(error)}); give a DataFrame, or a list of texts or of '
-      'dicts {column: value}, each column with one name and values of one type.'
+      f'{name} cannot be a table ({first_line(error)}); give a DataFrame, a dict {{column: values}}'
+      ' or a list of texts or of dicts {column: value}, each column with one name and values of one '
+      'type (leave out columns that are not read).'
     ) from None
   about = (table.schema.metadata or {}).get(KEPT)
   return table.replace_schema_metadata({KEPT: about} if about else None)
@@ -54,8 +56,12 @@ def _of_frame(frame, misfits):
 
 def _of_rows(rows, misfits):
   if isinstance(rows, Mapping):
-    raise TypeError('it is one dict')
-  dicts = [{'text': row} if isinstance(row, str) else dict(row) for row in rows]
+    return _of_columns({name: list(values) for name, values in rows.items()}, misfits)
+  dicts = []
+  for row in rows:
+    if not isinstance(row, str) and not hasattr(row, 'keys'):
+      raise TypeError(f'row {len(dicts)} is {quoted(row)}')
+    dicts.append({'text': row} if isinstance(row, str) else dict(row))
   return _of_columns(_columns(dicts), misfits)
 
 

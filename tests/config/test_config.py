@@ -118,7 +118,8 @@ def test_values_come_as_their_types():
   loaded = config.load('configs/pretrain.py:runlocal', ['--config.log.tensorboard=true', *given])
   assert loaded.optimizer.learning_rate == 1.0 and loaded.batch_size == 64
   assert loaded.log.tensorboard is True and loaded.data.train == '1.txt'
-  assert loaded.optimizer.lr_multipliers == (('pooler', 10),)
+  of_dict = config.override(loaded, ["--config.optimizer.lr_multipliers={'pooler': 10}"])
+  assert loaded.optimizer.lr_multipliers == of_dict.optimizer.lr_multipliers == (('pooler', 10),)
 
 
 def test_a_field_is_set_as_it_comes_and_then_checked():

@@ -105,7 +105,7 @@ def test_a_checksum_is_that_of_the_rows():
   parts = pa.concat_tables(pa.table({'text': [x], 'n': [y]}) for x, y in (('a', 1.5), ('b', 2.5)))
   plain = pa.table({'text': pa.array(['a', 'b'], pa.large_string()), 'n': [1.5, 2.5]})
   assert of(parts) == of(plain) == of(pd.DataFrame({'text': ['a', 'b'], 'n': [1.5, 2.5]}))
-  assert of(rows) == of(rows)
+  assert of(rows) == of(rows) and of(plain.to_pydict()) == of(plain)
   others = rows[::-1], rows[:1], [rows[0], {'text': 'b', 'n': 0.5}]
   assert len({of(x) for x in (rows, plain, *others, parts.rename_columns(['t', 'n']))}) == 6
 
@@ -113,12 +113,13 @@ def test_a_checksum_is_that_of_the_rows():
 @pytest.mark.parametrize('make', [
   lambda: [7],
   lambda: [{'n': 1}, {'n': 'x'}],
-  lambda: {'n': [1]},
+  lambda: [('a', 'x')],
+  lambda: {'n': 7},
   lambda: 7,
   lambda: [{'n': 'a\ud800'}],
   lambda: pd.DataFrame({'n': ['a', 3]}),
   lambda: pd.DataFrame([[1, 2]], columns=['n', 'n']),
 ])  # fmt: skip
 def test_what_is_no_table_is_one_sentence(make):
-  with refused('train cannot be a table .*give a DataFrame, or a list of texts or of dicts'):
+  with refused('train cannot be a table .*give a DataFrame, .* a list of texts or of dicts'):
     frames.table_of(make(), 'train')

@@ -76,15 +76,14 @@ ASIDE = 'aside'  # how the names of the threads of `aside` begin
 EVERY = 30  # seconds between two signs of life
 
 
-def aside(function: Callable[[Any], Any], values: Iterable[Any]) -> list[Any]:
-  """The function's results for values, each computed in a thread of its own. A compiler hears no
-  signals, but the main thread, which waits here, does; command_line then ends the process at once,
-  whatever these threads do."""
+def aside(function: Callable[[Any], Any], values: Iterable[Any]) -> Iterator[Any]:
+  """The function's results for values, each computed in a thread of its own, which begins now; who
+  iterates waits. A compiler hears no signals, but the main thread does; command_line then ends the
+  process at once, whatever these threads do."""
   threads = futures.ThreadPoolExecutor(thread_name_prefix=ASIDE)
-  try:
-    return list(threads.map(function, values))
-  finally:
-    threads.shutdown(wait=False, cancel_futures=True)
+  results = threads.map(function, values)
+  threads.shutdown(wait=False)  # what has begun goes on
+  return results
 
 
 def progress(values: Sequence[Value], name: str, unit: str) -> Iterator[Value]:

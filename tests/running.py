@@ -75,7 +75,7 @@ def begun(config, workdir, number):
   inputs = read_inputs(config, workdir)
   program = step.program(inputs.config, inputs.objective, inputs.mesh, inputs.timeline)
   with jax.set_mesh(inputs.mesh), sharding.activation_rules():
-    state = setup.new_state(inputs, program)
+    state = setup.finish_state(inputs, setup.begin_state(inputs, program))
     with contextlib.closing(setup.open_workdir(inputs)) as checkpoints:
       checkpoints.save(dataclasses.replace(state, step=state.step + number), {}, {})
       checkpoints.wait()

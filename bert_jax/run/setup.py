@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -120,13 +120,17 @@ def compiled(inputs: Inputs, program: step.Program, weights: Any) -> tuple[Any, 
   on)."""
   log.info('compiling the steps')
   begun = time.perf_counter()
+  # The state is made while the steps are traced and compiled.
+  begun_state = None if inputs.start.continues else begin_state(inputs, program)
   # Both are traced before one is compiled, since tracing shows mistakes of an objective.
   lowered = [program.lower()]
   if inputs.eval_batches:
     lowered.append(program.lower_evaluation())
-  # The state is dispatched here, and computed while the steps are compiled.
-  state = None if inputs.start.continues else new_state(inputs, program, weights)
-  train_step, *eval_step = aside(lambda x: x.compile(), lowered)
+  compiling = aside(lambda x: x.compile(), lowered)
+  state = None
+  if begun_state:
+    state = finish_state(inputs, begun_state, weights)
+  train_step, *eval_step = compiling
   log.info('%s', sharding.describe(program.state.params, inputs.mesh))
   seconds = time.perf_counter() - begun
   log.info(
@@ -205,12 +209,16 @@ def first_state(
   return state, meta
 
 
-def new_state(inputs: Inputs, program: step.Program, weights: Any = None) -> step.State:
-  """Makes the State of step 0. weights: what warm_start.load_weights returns, or None."""
+def begin_state(inputs: Inputs, program: step.Program) -> Iterator[step.State]:
+  """Begins to make the State of step 0, in a thread; finish_state waits for it."""
   init_key, _, _ = step.keys(inputs.config.seed, inputs.config.prng_impl)
   lowered = jax.jit(program.make_state, out_shardings=program.layout).lower(init_key)
-  (make_state,) = aside(lambda x: x.compile(), [lowered])
-  state = make_state(init_key)
+  return aside(lambda x: x.compile()(init_key), [lowered])
+
+
+def finish_state(inputs: Inputs, begun: Iterator[step.State], weights: Any = None) -> step.State:
+  """The State of step 0 that was begun. weights: what warm_start.load_weights returns, or None."""
+  state = next(begun)
   params = inputs.objective.with_prior(state.params)
   if weights:
     params = warm_start.warm_start(params, weights.params, weights.other_labels)

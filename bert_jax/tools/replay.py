@@ -71,7 +71,7 @@ def _state_before(inputs: Inputs, program: Any, at: int) -> step.State:
   if source:
     start = initialization.Start(initialization.WEIGHTS, hub.folder(source))
     weights = warm_start.load_weights(start, config, inputs.objective, inputs.mesh)
-  return setup.new_state(inputs, program, weights)
+  return setup.finish_state(inputs, setup.begin_state(inputs, program), weights)
 
 
 def _facts(inputs: Inputs, program: Any, state: step.State) -> dict[str, Any]:

@@ -1,7 +1,11 @@
 """A compiled program is found again by the runs that compute the same, and by no others."""
 
+import os
+from types import SimpleNamespace
+
 import jax
 import pytest
+from jax._src import cache_key
 from jax.experimental.compilation_cache import compilation_cache
 from running import same_bits
 from test_models import model
@@ -70,7 +74,7 @@ OTHERS = {
   'layers': {'num_hidden_layers': 2},
   'type': {'dtype': 'bfloat16'},
   'activation': {'hidden_act': 'relu'},
-  'flags': {'options': {'xla_cpu_enable_fast_math': True}},
+  'options of the compiler': {'options': {'xla_cpu_enable_fast_math': True}},
 }
 
 
@@ -79,6 +83,21 @@ def test_another_run_does_not(kept, name):
   given = dict(OTHERS[name])
   settings = given.pop('settings', '')
   assert not Start(settings, **given).found
+
+
+def test_nor_does_another_version_device_or_flag(kept, monkeypatch):
+  Start()
+  with monkeypatch.context() as patch:
+    patch.setattr(cache_key, 'jaxlib_version_str', '0.0.1')
+    assert not Start().found
+  with monkeypatch.context() as patch:
+    other = SimpleNamespace(fingerprint=lambda: 7)
+    patch.setattr(cache_key.xla_client, 'get_topology_for_devices', lambda devices: other)
+    assert not Start().found
+  with monkeypatch.context() as patch:
+    patch.setenv('XLA_FLAGS', f'{os.environ["XLA_FLAGS"]} --xla_cpu_enable_fast_math=true')
+    assert not Start().found
+  assert Start().found
 
 
 @pytest.mark.parametrize('share', [0, 0.6])

@@ -236,6 +236,18 @@ def test_what_is_faster_or_first_to_fit_is_kept(monkeypatch):
   assert searched(lambda config: 'unknown', monkeypatch) == ({}, math.inf)
 
 
+@pytest.mark.parametrize(
+  ('kernels', 'others'), [({}, ['xla', 'splash']), ({'splash_mha': 9}, ['einsum', 'xla'])]
+)
+def test_what_auto_is_is_not_tried_again(kernels, others, monkeypatch, caplog):
+  caplog.set_level('INFO', 'bert_jax')
+  as_if_compiled(None, monkeypatch)
+  field = 'model.attention_implementation'
+  config, report = c.load('configs/pretrain.py:size=base'), took(1.0) | {'kernels': kernels}
+  assert [x for name, x in best.choices(config, report, grid(16)) if name == field] == others
+  assert f'{field}=auto is {"splash" if kernels else "einsum"}' in caplog.text
+
+
 def test_the_model_is_of_init_from_and_the_vocabulary_of_the_corpus(
   corpus_file, vocab, tmp_path, monkeypatch
 ):

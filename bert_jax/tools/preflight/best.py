@@ -22,10 +22,13 @@ def seconds(report: Mapping[str, Any]) -> float:
   return estimate['step_s'] if estimate else math.inf
 
 
-def choices(config: ConfigDict, devices: Devices) -> Iterator[tuple[str, Any]]:
+def choices(
+  config: ConfigDict, report: Mapping[str, Any], devices: Devices
+) -> Iterator[tuple[str, Any]]:
   """Yields (field, value) that may be better than the config's, in the order of their effect:
   parameters whole on each chip, sharded over one side of the slice, or over all of it; gathered
-  layer by layer; more or fewer microbatches; less kept for the backward pass, or more."""
+  layer by layer; more or fewer microbatches; less kept for the backward pass, or more; another
+  kernel of attention. report: of the config as it is."""
   mesh = sharding.mesh_of(config, TASKS[config.objective], devices).shape
   within = len(devices) // config.mesh.slices // mesh['tensor']
   side = max(1 + max(column) for column in zip(*(d.coords for d in devices)))
@@ -39,8 +42,14 @@ def choices(config: ConfigDict, devices: Devices) -> Iterator[tuple[str, Any]]:
       yield 'optimizer.accumulation', number
   for policy in REMAT_POLICIES:
     yield 'model.remat', policy
+  attention = 'model.attention_implementation'
+  picked = ''
+  if config.model.attention_implementation == 'auto' and report['fits']:
+    picked = 'splash' if report['kernels'] else 'einsum'
+    log.info('%s=auto is %s', attention, picked)
   for kind in ('einsum', 'xla', 'splash'):
-    yield 'model.attention_implementation', kind
+    if kind != picked:
+      yield attention, kind
 
 
 def search(
@@ -49,7 +58,7 @@ def search(
   """Tries one field after the other, and keeps what is faster, or the first to fit: (the changed
   fields, the report with them). report: of the config as it is."""
   fields: dict[str, Any] = {}
-  for name, value in choices(config, devices):
+  for name, value in choices(config, report, devices):
     if estimate.changed(config, fields)[name.partition('.')[0]][name.partition('.')[2]] == value:
       continue
     tried = fields | {name: value}

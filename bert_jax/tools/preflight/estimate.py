@@ -104,6 +104,7 @@ def estimate(config: ConfigDict, devices: Devices, chip: chips.Chip) -> Report:
   report |= {
     'estimated_cycles': sum(cycles.values()),
     'cycles': cycles,
+    'kernels': kernels,
     'warnings': _warnings(parsed),
   }
   return report | step_time.step_times(parsed, mesh, chip, flops, length['full_steps'], number)

@@ -73,15 +73,15 @@ def test_whoever_reads_a_run_takes_its_best_checkpoint(small, tmp_path, capsys, 
   """Where checkpoint.best_metric is set; evaluations get worse, for their labels are others."""
   folder, rows = tmp_path / 'W', table(1, 11)
   rows['label'] = rows['label'].map(dict(zip(LABELS, np.roll(LABELS, 1))))
-  chosen = {'checkpoint.best_metric': 'classification', 'checkpoint.best_mode': 'min'}
+  chosen = {'checkpoint.best_metric': 'cross_entropy', 'checkpoint.best_mode': 'min'}
   fields = small | chosen | {'checkpoint.keep_latest': 1, 'table.pooling': 'cls'}
   run = bert_jax.finetune(table(), folder, eval=rows, **fields)
-  losses = {line['step']: line['classification'] for line in lines(folder, 'eval')}
+  losses = {line['step']: line['cross_entropy'] for line in lines(folder, 'eval')}
   best = min(losses, key=losses.get)
   assert best < 9 and saved(folder) == [best, 9] and run.model.step == best
-  assert run.metrics['classification'] == losses[best] < losses[9]
+  assert run.metrics['cross_entropy'] == losses[best] < losses[9]
   assert run.evaluate() == run.metrics == evaluate.evaluate(folder)[0]
-  assert run.evaluate(checkpoint='latest')['classification'] == losses[9]
+  assert run.evaluate(checkpoint='latest')['cross_entropy'] == losses[9]
   again = bert_jax.finetune(table(), folder, eval=rows, **fields)  # it has ended
   assert again.metrics == run.metrics
   # A run begins with the weights of the best, and goes on from the newest.
@@ -89,7 +89,7 @@ def test_whoever_reads_a_run_takes_its_best_checkpoint(small, tmp_path, capsys, 
   other = small | {'data.train': tmp_path / 'a.csv', 'table.pooling': 'cls'}
   caplog.clear()
   _, weights = read_weights(configured(other, init_from=folder), tmp_path / 'new')
-  assert f'{folder}: step {best} counts, the best by classification' in caplog.text
+  assert f'{folder}: step {best} counts, the best by cross_entropy' in caplog.text
   same_bits(weights['encoder'], trained.load(folder, best).params['encoder'])
   goes_on = configured(other, resume_from=folder)
   for place in folder, tmp_path / 'new':
@@ -111,8 +111,8 @@ def test_whoever_reads_a_run_takes_its_best_checkpoint(small, tmp_path, capsys, 
     exported = trained.load(tmp_path / str(step)).params['classifier']
     same_bits(exported, trained.load(folder, step).params['classifier'])
     card = (tmp_path / str(step) / 'README.md').read_text()
-    assert f'at step {step} of one run' in card and f'classification: {losses[step]:.3g}\n' in card
-    assert ('(seed 0), the best by `classification` on these same data;' in card) == (step == best)
+    assert f'at step {step} of one run' in card and f'cross_entropy: {losses[step]:.3g}\n' in card
+    assert ('(seed 0), the best by `cross_entropy` on these same data;' in card) == (step == best)
   shutil.rmtree(folder / 'checkpoints' / str(best))
   with pytest.raises(InputError, match=f'checkpoint {best} .* is damaged.* such as latest'):
     bert_jax.load(folder)

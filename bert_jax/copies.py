@@ -24,8 +24,9 @@ def cache_folder() -> Path:
 def keep_compiled() -> None:
   """Lets JAX keep compiled programs in the user's cache, so that a program which was compiled once
   is only loaded by later runs and by other processes. JAX finds one by the program itself, the
-  versions, the devices and XLA's flags, and compiles a damaged one anew, with a warning. Nothing
-  changes where JAX_COMPILATION_CACHE_DIR or jax.config name a folder."""
+  versions, the devices and XLA's flags, and compiles one that it cannot read anew, with a warning.
+  It keeps no checksum, so a flipped bit may load, or end the process. Nothing changes where
+  JAX_COMPILATION_CACHE_DIR or jax.config name a folder."""
   if jax.config.jax_compilation_cache_dir:  # pyrefly: ignore[missing-attribute] (made by JAX)
     return
   jax.config.update('jax_compilation_cache_dir', str(cache_folder() / 'compiled'))

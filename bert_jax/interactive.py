@@ -115,6 +115,8 @@ def _given(folder, fields, **rows):
       values[f'data.{split}'] = held
     elif held is not None:
       table = frames.table_of(held, split)
+      if not len(table):
+        raise InputError(f'{split} has no rows; give one at least.')
       path = str(folder / config_lib.ROWS / f'{split}-{frames.digest(table)}.parquet')
       values[f'data.{split}'] = path
       tables[path] = table

@@ -269,13 +269,17 @@ def test_its_model_answers_a_table(run):
   assert list(answers.index) == [3, 4, 5, 6]
   found = answers[[f'probabilities.{label}' for label in shares[0]]]
   assert found.to_numpy().tolist() == [[*x.values()] for x in shares] and run.model is run.model
-  assert answers['label'].tolist() == [max(x, key=x.get) for x in shares]
+  assert answers['prediction'].tolist() == [max(x, key=x.get) for x in shares]
   body = [{'body': text} for text in table(2, 7)['body'][3:]]  # called as in its training
-  assert run.model.predict(body) == shares == run.model.predict([{'text': x['body']} for x in body])
+  assert [x['probabilities'] for x in run.model.predict(body)] == shares
+  assert [
+    x['probabilities'] for x in run.model.predict([{'text': x['body']} for x in body])
+  ] == shares
   both = [x | {'text': 'old engine'} for x in body]
-  assert run.model.predict(both) == run.model.predict(['old engine'] * 4)
+  found = [x['probabilities'] for x in run.model.predict(both)]
+  assert found == run.model.predict(['old engine'] * 4)
   one, nothing = run.model.predict([body[0], {'sentence': 'old'}])  # alone in its row
-  assert one == pytest.approx(shares[0], rel=1e-5) and nothing is None
+  assert one['probabilities'] == pytest.approx(shares[0], rel=1e-5) and 'error' in nothing
 
 
 def test_a_task_of_ones_own_is_answered_by_its_name(run, monkeypatch):
@@ -322,9 +326,9 @@ def test_a_loss_and_a_score_from_a_cell(small, tmp_path, added, monkeypatch):
   run, missed = names['run'], names['missed']
   # The score is that of the answers, and decides which checkpoint is the best.
   asked = run.model.predict(table(1, 11)).assign(gold=table(1, 11)['label'])
-  answers = asked.rename(columns={'label': 'prediction'}).to_dict('records')
+  answers = asked.to_dict('records')
   assert run.metrics['missed'] == run.evaluate()['missed'] == missed(answers)
-  assert len(set(asked['label'])) > 1
+  assert len(set(asked['prediction'])) > 1
   found = {line['step']: line['missed'] for line in lines(run.workdir, 'eval')}
   assert run.model.step == min(found, key=found.get)
   assert min(found.values()) == run.metrics['missed'] and len(found) == 3

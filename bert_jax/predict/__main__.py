@@ -8,13 +8,12 @@
 --model is a run's workdir or a Hugging Face folder; --task what is asked, by default what the model
 was trained for. A plain line is a text, or the fields of a record between tabs (a pair: text, tab,
 second text; a question, tab, its context; context, question, choices). A line that begins with { is
-a JSON object of the task's fields (bert_jax/predict/README.md has them); its "id" is repeated in
-the answer, and fields that the task does not have are left out. Of a table (.csv, .tsv,
+a JSON object of the task's fields (bert_jax/predict/README.md has them). Of a table (.csv, .tsv,
 .parquet, ..) each row is asked, by the columns called as in training or as the fields, or by those
-of --columns text,pair.
+of --columns text,pair. All fields and columns stand beside the answer, whose name is "prediction".
 
 Answers come in the order of the lines, as soon as no further line is there to be read. A line that
-cannot be answered, such as an empty one, gets {"line": number from 1, "error": why} and its id;
+cannot be answered, such as an empty one, gets {"line": number from 1, "error": why} and its fields;
 these are counted. The exit status is 1 if no line has an answer. Texts that are too long are read
 in windows, or cut and counted.
 """
@@ -40,7 +39,7 @@ from bert_jax.predict import export, lines
 from bert_jax.predict.model import OF_ALL, Model
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.ask import Ask, nothing_in
-from bert_jax.text import files, tables
+from bert_jax.text import files, record_sources, tables
 
 # How the counts of text/tables.py and text/files.py are worded.
 FAULTS = {
@@ -111,7 +110,7 @@ def main(argv: Sequence[str] | None = None) -> None:
           count += 1
           if 'error' in answer:
             unanswered.append(answer)
-          print(json.dumps(_rounded(answer), ensure_ascii=False), file=file)
+          print(json.dumps(answer, ensure_ascii=False, default=tables.text_of), file=file)
         file.flush()
     if args.output != '-':
       log.info('%d lines are in %s', count, args.output)
@@ -158,6 +157,10 @@ def check(args: argparse.Namespace, command: argparse.ArgumentParser) -> None:
       raise InputError(f'--export answers no lines; leave out --{flag}.')
   if (args.columns or args.text_encoding) and not args.input:
     raise InputError('--columns and --text-encoding are for a file; name it by --input.')
+  if args.text_encoding and record_sources.has_records(args.input):
+    raise InputError(f'--text-encoding is for files of text, and {args.input} is none; leave it.')
+  if lines.is_table(args.output):
+    raise InputError(f'--output {args.output}: answers are lines of JSON; call it .jsonl.')
   is_there = os.path.isfile(args.input) and os.path.isfile(args.output)
   if is_there and os.path.samefile(args.input, args.output):
     raise InputError(f'--output {args.output} is --input too; name another file.')
@@ -192,51 +195,52 @@ def output(path: str) -> Iterator[Any]:
 def answered(
   ask: Ask, chunk: Iterable[tuple[int, Any]], columns: Sequence[str], faults: Counter
 ) -> Iterator[dict[str, Any]]:
-  """Yields the answer to each (number, line or row), or {"line": number, "error": why}; both with
-  its "id", if it has one."""
-  chunk, records, identities = list(chunk), [], []
+  """Yields the answer to each (number, line or row), or {"line": number, "error": why}; both beside
+  the fields of what was asked."""
+  chunk, records, given = list(chunk), [], []
   for _, value in chunk:
-    record, identity = parsed(ask, value, columns, faults)
+    record, fields = parsed(ask, value, columns, faults)
     records.append(record)
-    identities.append(identity)
-  for (number, _), identity, (answer, error) in zip(chunk, identities, ask.each(records)):
+    given.append(fields)
+  for (number, _), fields, (answer, error) in zip(chunk, given, ask.each(records)):
     if answer is None:
-      yield {'line': number, **identity, 'error': error}
+      yield {'line': number, **fields, 'error': error}
     else:
-      yield identity | ask.shown(answer)
+      yield fields | _rounded(ask.shown(answer))
 
 
 def parsed(ask: Ask, value: Any, columns: Sequence[str], faults: Counter) -> tuple[Any, dict]:
-  """(the record of a line or row, or the InputError why it is none, {"id": ..} or {})."""
-  identity = {}
+  """(the record of a line or row, or the InputError why it is none, its fields or {})."""
+  fields = {}
   if isinstance(value, tables.Row):
-    identity = ask.identity(value)
+    fields = ask.given(value)
     if not columns:
-      return ask.of_table([tables.with_nulls(value)], 'predict')[0], identity
+      return ask.of_table([tables.with_nulls(value)], 'predict')[0], fields
   try:
     if isinstance(value, InputError):
-      return value, identity
+      return value, fields
     if isinstance(value, tables.Row):
+      ask.check_names(fields)
       cells = tuple(tables.column(value, name, 'this row') for name in columns)
       if not any(map(str.strip, cells)):
         raise InputError(nothing_in(columns))
-      return ask.parsed(cells), identity
+      return ask.parsed(cells), fields
     line = value.rstrip('\r\n')
     if not line.strip():
       raise InputError('empty line')
     if not line.lstrip().startswith('{'):
-      return ask.parsed(line.split('\t') if ask.tabs else (line,)), identity
-    fields = files.parse_json(line, 'what begins with {', faults)
-    identity = ask.identity(fields)
-    return ask.element(fields), identity
+      fields = ask.from_parts(line.split('\t') if ask.tabs else (line,))
+    else:
+      fields = files.parse_json(line, 'what begins with {', faults)
+    return ask.element(fields), fields
   except InputError as error:
-    return error, identity
+    return error, fields
 
 
 def _rounded(value):
-  """The JSON form of an answer: numbers with six digits, vectors with eight, the id unchanged."""
+  """The JSON form of an answer: numbers with six digits, vectors with eight."""
   if isinstance(value, dict):
-    return {name: x if name == 'id' else _rounded(x) for name, x in value.items()}
+    return {name: _rounded(x) for name, x in value.items()}
   if isinstance(value, np.ndarray):
     return [round(x, 8) for x in value.tolist()]
   if isinstance(value, (list, tuple)):

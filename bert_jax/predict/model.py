@@ -34,12 +34,29 @@ for _family in TASKS.values():
 PREDICTIONS.update(OF_ALL)
 
 
+class Tasks(dict[str, Prediction]):
+  """What a model can be asked, {task: Prediction}; shown as methods, one a line."""
+
+  def __repr__(self):
+    lines = []
+    for task, prediction in self.items():
+      about = getattr(Model, method_of(task), Model.answer).__doc__ or ''
+      options = ''.join(f', {name}=..' for name in prediction.options)
+      lines.append(f'{method_of(task)}(values{options}): {about.partition(chr(10))[0]}')
+    return '\n'.join(lines)
+
+
+def method_of(task: str) -> str:
+  """The name of a Model's method for a task."""
+  return 'find_answers' if task == 'answer' else task.replace('-', '_')
+
+
 class Model:
   """A trained model on one device, with a method for each task.
 
   A method takes a list, a generator or a DataFrame, and options (None: the default). It returns one
-  answer for each element, or a DataFrame of what the command line prints for each row (of a row
-  without an answer its `error`), in the order of the rows and with their index.
+  answer for each element; of dicts, or a DataFrame, these with what the command line says of each
+  beside (of one without an answer its `error`). Of one text or dict it returns the one answer.
 
   source: a run's workdir, a Hugging Face folder, or a trained.Trained. checkpoint: as of
   bert_jax.load. dtype: of matrix products and their weights, 'float32' or 'bfloat16'; '': as in its
@@ -89,9 +106,7 @@ class Model:
     return f'Model({self.config.objective}, {size}, {number}, step {self.step:,}, {tasks})'
 
   def __dir__(self):  # without the methods of tasks that the model does not have
-    lacks = {task.replace('-', '_') for task in PREDICTIONS.keys() - self.tasks.keys()}
-    if 'answer' in lacks:
-      lacks = lacks - {'answer'} | {'find_answers'}
+    lacks = {method_of(task) for task in PREDICTIONS.keys() - self.tasks.keys()}
     return sorted({*super().__dir__()} - lacks)
 
   # ---- A method for each task. Its options are described in predict/README.md. -------------------
@@ -140,12 +155,14 @@ class Model:
     """For each text or pair {label: probability}, or a number."""
     return self.answer('classify', values)
 
-  def pair(self, values: Asked) -> Any:
-    """As classify, of pairs."""
+  def pair(self, values: Asked, seconds: Iterable[str] | None = None) -> Any:
+    """As classify, of pairs; or of texts, each with one of the seconds."""
+    if seconds is not None:
+      values = zip(values, seconds, strict=True)
     return self.answer('pair', values)
 
   def tag(self, values: Asked) -> Any:
-    """For each text, or list of tokens, its entities, or a tag for each token."""
+    """For each text, or list of tokens, a tag for each token, and entities if tags mark them."""
     return self.answer('tag', values)
 
   def find_answers(self, values: Asked, top_k: int | None = None) -> Any:
@@ -180,17 +197,18 @@ class Model:
   def answer(self, task: str, values: Asked, **options: Any) -> Any:
     """Answers values by a task, which may be of a family of your own. Elements of a list that have
     no answer are counted; InputError if none can have one, unless texts are empty."""
+    if isinstance(values, (str, dict)):
+      return self.answer(task, [values], **options)[0]
     is_frame = frames.is_frame(values)
-    is_list = isinstance(values, Iterable) and not isinstance(values, (str, bytes, dict))
-    if not is_frame and not is_list:
+    if not is_frame and (isinstance(values, bytes) or not isinstance(values, Iterable)):
       raise InputError(
-        f'{task} takes a list of texts, or of pairs, and got a {type(values).__name__}; '
-        'put what is asked in [].'
+        f'{task} takes texts, or a list of texts or pairs, and got a {type(values).__name__}.'
       )
     ask = self.ask(task, **options)
     if is_frame:
       unit, records = 'row', ask.of_table(frames.records(values, task), task)
     else:
+      values = list(values)
       unit, records = 'element', [_record(ask, value) for value in values]
       mistakes = [x for x in records if isinstance(x, InputError) and not isinstance(x, Empty)]
       if records and len(mistakes) == len(records):
@@ -201,10 +219,13 @@ class Model:
       message = '%s: %d of %d %ss have no answer; the first is %s %d: %s'
       first = lacking[0]
       log.warning(message, task, len(lacking), len(replies), unit, unit, first, replies[first][1])
-    if not is_frame:
+    are_rows = is_frame or (values and all(isinstance(value, dict) for value in values))
+    if not are_rows:
       return ask.returned([answer for answer, _ in replies])
     shown = [{'error': why} if answer is None else ask.shown(answer) for answer, why in replies]
-    return frames.like(values, shown)
+    if is_frame:
+      return frames.beside(values, shown)
+    return [value | answer for value, answer in zip(values, shown)]
 
   # ---- What answers. -----------------------------------------------------------------------------
 
@@ -220,11 +241,11 @@ class Model:
     return next(iter(self.tasks))
 
   @property
-  def tasks(self) -> dict[str, Prediction]:
+  def tasks(self) -> Tasks:
     """What the model can be asked: its objective's tasks for which it has all parts, then those of
     any model."""
     both = {**self.family.predictions, **OF_ALL}
-    return {task: x for task, x in both.items() if self._has_parts(x)}
+    return Tasks((task, x) for task, x in both.items() if self._has_parts(x))
 
   def _has_parts(self, prediction):
     model = self.config.model  # whose pooler and MLM head may be without parameters

@@ -33,6 +33,7 @@ class Embed(Packed):
   skipped: how many tokens of it are left out of the pooling."""
 
   reads_empty = True
+  shows = ('embedding',)
   exports = {'embedding': '[B, vector_size]', 'hidden': '[B, T, D]'}
 
   def __init__(

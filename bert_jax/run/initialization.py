@@ -22,7 +22,7 @@ from bert_jax.files import Path
 from bert_jax.run import teacher
 from bert_jax.tasks import TASKS, teaching
 from bert_jax.tasks.labelled import FROM_DATA
-from bert_jax.text import files
+from bert_jax.text import files, record_sources
 from bert_jax.workdir import checkpoint, contents, saved_steps, trained
 
 SCRATCH, WEIGHTS, CONTINUED = 'scratch', 'weights', 'continued'
@@ -91,7 +91,23 @@ def config_of(
     config = _filled_in(config, start.folder)
   else:
     config = adopt_model(config, start, set_by_user)
+  _check_formats(config, set_by_user)
   return config_lib.check(TASKS[config.objective].resolve(config.copy_and_resolve_references()))
+
+
+def _check_formats(config, set_by_user):
+  """InputError if the user set what is read of files of text alone, and the data is none."""
+  specs = [spec for spec in (config.data.train, config.data.eval) if spec]
+  texts = [spec for spec in specs if not record_sources.has_records(spec)]
+  tables = [spec for spec in texts if files.suffix(Path(spec)) not in ('.jsonl', '.json')]
+  for name in set_by_user:
+    if specs and not texts and name == 'data.text_encoding':
+      raise InputError(f'{name} is for files of text, and the data is in none; leave it.')
+    if specs and not tables and name.endswith('.columns'):
+      raise InputError(
+        f'{name} is for a CSV or TSV without a header, and the columns of this data have names; '
+        'leave it, and name the columns to read.'
+      )
 
 
 def _continued_config(config: ConfigDict, workdir: Path) -> ConfigDict:

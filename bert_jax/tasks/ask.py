@@ -43,8 +43,9 @@ class Ask(abc.ABC):
   tabs: whether tabs separate the fields of a plain line; if not, they count as blanks.
   reads_empty: whether an empty text has an answer.
   advice: which task reads other fields, if one does, as the end of a sentence.
-  shows: the keys of an answer that are shown; (): all. exports: {output of the exported program:
-  shape}; {}: none. The arguments of __init__ but the model are the options of its Prediction."""
+  shows: the keys of an answer that are shown beside its record; (): all.
+  exports: {output of the exported program: shape}; {}: none. The arguments of __init__ but the
+  model are the options of its Prediction."""
 
   fields: tuple[str, ...] = ('text',)
   others: tuple[str, ...] = ()
@@ -69,8 +70,9 @@ class Ask(abc.ABC):
     that are numbers are read as texts. InputError: the table lacks a column."""
     if not rows:
       return []
+    self.check_names(rows[0])
     columns = self._columns(rows[0])
-    is_whole = any(name in rows[0] for name in self.others)  # a record of another form
+    is_whole = any(columns[name] for name in self.others)  # a record of another form
     for name in self.fields:
       if not columns[name] and not is_whole:
         asked = self.spelt(name)
@@ -108,11 +110,17 @@ class Ask(abc.ABC):
     block, _, name = self.columns.get(field, '').partition('.')
     return self.model.config.get(block, {}).get(name) or field
 
-  def identity(self, row: Mapping[str, Any]) -> dict[str, Any]:
-    """{'id': what names a row, in a column called as in the training data or one of ID_COLUMNS}, or
-    {}."""
-    name = tables.first_of(row, f'{self.spelt("id")}|{ID_COLUMNS}')
-    return {'id': row[name]} if name else {}
+  def check_names(self, record: Mapping[str, Any]) -> None:
+    """InputError if a record, which stands beside its answer, has a name of that."""
+    taken = [name for name in (*self.shows, 'error') if name in record]
+    if taken:
+      raise InputError(
+        f'the input has a column {quoted(taken[0])}, as the answer beside it is called; rename it'
+      )
+
+  def given(self, row: tables.Row) -> dict[str, Any]:
+    """What stands beside the answer to a row of a file: its columns."""
+    return dict(row.record or tables.with_nulls(row))
 
   def _columns(self, row):
     """{field: its column in a row, called as in training data or as the field is; '': none}."""
@@ -134,6 +142,7 @@ class Ask(abc.ABC):
     """Makes a record from an element of the list given to a method of predict.Model: as `parsed`;
     the fields of a dict may be called as in training data."""
     if isinstance(value, dict):
+      self.check_names(value)
       fields = {column: x for x, column in self._columns(value).items() if x not in value}
       value = {fields.get(name, name): x for name, x in value.items()}
     return self.parsed(value)
@@ -163,7 +172,7 @@ class Ask(abc.ABC):
   def shown(self, answer: dict[str, Any]) -> dict[str, Any]:
     """The JSON-ready dict of an answer."""
     names = self.shows or [name for name in answer if name not in ('id', 'where', 'length')]
-    return {name: answer[name] for name in names}
+    return {name: answer[name] for name in names if name in answer}
 
   def returned(self, answers: list[dict | None]) -> list:
     """Converts answers, some of them None, to the return value of a method of predict.Model."""

@@ -149,6 +149,7 @@ class Problems:
 
   def nothing(self, spec: str, kind: str) -> None:
     """Raises InputError for data that holds no records of a kind, such as 'questions'."""
+    spec = files.called(spec)
     if self.cause:
       raise InputError(
         f'data.{self.split}={spec} holds no {kind}; all {self.left_out:,} records were left out, '

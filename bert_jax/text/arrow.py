@@ -35,7 +35,7 @@ def parts(path: str, split: str, column: str = '') -> Iterator[tuple[str, int, b
   the set, read when it ends). column: read this one alone, if it is there; '': all. InputError: it
   is missing, damaged, empty, or has two columns of one name."""
   hf_set.cache_clear()  # a set may have been written anew
-  name = hf_set(path, split)[1] if files.is_named(path) else Path(path).name
+  name = hf_set(path, split)[1] if files.is_named(path) else files.called(Path(path).name)
   first = 0
   try:
     for table, position in _tables(path, split, column):

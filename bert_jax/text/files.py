@@ -22,12 +22,18 @@ from bert_jax.text import documentation_tasks, encodings, values
 
 RECORDS = '.parquet', '.arrow', '.feather'  # suffixes of files that hold records and no lines
 JSON_LINES = {'.ndjson': '.jsonl', '.jsonlines': '.jsonl'}  # other suffixes of the same
+IN_MEMORY = re.compile(r'(?:.*/)?(train|eval)-[0-9a-f]{16}\.parquet')  # see interactive.py
 SHARD = re.compile(r'-\d{5}-of-\d{5}')  # in the name of a file that is one of several
 
 
 def is_named(spec: str) -> bool:
   """Whether a spec is the name of a set and no path of files."""
   return spec.startswith(('tfds:', 'hf:'))
+
+
+def called(name: str) -> str:
+  """What the file of a name is called in messages: as it is, but for rows that were in memory."""
+  return IN_MEMORY.sub(r'rows of \1', name)
 
 
 def parts(spec: str, languages: Iterable[str] = ()) -> list[tuple[str, str]]:

@@ -106,10 +106,11 @@ def records(frame: Any, name: str) -> list[dict[str, Any]]:
   return out
 
 
-def like(frame: Any, rows: Sequence[Mapping[str, Any]]) -> Any:
-  """A DataFrame of the class of `frame`, with its index if it has one, of these rows. A dict in a
-  row becomes columns NAME.KEY."""
-  columns = _columns([_flat(row) for row in rows])
+def beside(frame: Any, rows: Sequence[Mapping[str, Any]]) -> Any:
+  """A DataFrame of the class, columns and index of `frame`, and of these rows beside, which have
+  other columns. A dict in a row becomes columns NAME.KEY."""
+  names = getattr(frame, 'column_names', frame.columns)  # pyarrow's columns are no names
+  columns = {name: frame[name] for name in names} | _columns([_flat(row) for row in rows])
   if hasattr(frame, 'index'):
     return type(frame)(columns, index=frame.index)
   make = getattr(type(frame), 'from_pydict', type(frame))  # as pyarrow has it

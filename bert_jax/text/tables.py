@@ -33,10 +33,11 @@ from bert_jax.text.files import lines, parse_json, split_files, suffix
 class Row(dict[str, str]):
   """One record as {column: value}. header: 'dev.tsv:1', the line that names the columns, or ''.
   delimiter: between the cells of its file, or ''. no_text: {column of JSON without a text: what is
-  there}."""
+  there}. record: what it was made of, whose values have types; {}: cells of text."""
 
   header = delimiter = ''
   no_text: Mapping[str, str] = {}
+  record: Mapping[str, Any] = {}
 
 
 NULL = 'null'  # what is there of a column without a value
@@ -202,6 +203,7 @@ _NO_TEXT = {type(None): NULL, list: 'a list', dict: 'an object'}
 def row_of(record: Mapping[str, Any]) -> Row:
   """The row of a record, such as an object of JSON; of an object in it, also its fields."""
   row = Row({key: text_of(x) for key, x in record.items() if x is not None})
+  row.record = record
   row.no_text = {key: _NO_TEXT[type(x)] for key, x in record.items() if type(x) in _NO_TEXT}
   for key, fields in record.items():
     if type(fields) is dict:

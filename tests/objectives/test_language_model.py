@@ -302,11 +302,11 @@ def test_a_causal_model_writes_on(causal):
   greedy = causal.generate(prompts, max_tokens=6)
   assert [x['tokens'] for x in greedy] == [6] * 4 or any(x['ended'] for x in greedy)
   (alone,) = causal.generate(prompts[2:3], max_tokens=6)
-  assert alone['generated'] == greedy[2]['generated']
+  assert alone['prediction'] == greedy[2]['prediction']
   assert alone['log_probability'] == pytest.approx(greedy[2]['log_probability'], abs=1e-4)
   drawn = [causal.generate(prompts, max_tokens=6, temperature=1.5, seed=s) for s in (1, 1, 2)]
   assert drawn[0] == drawn[1] != drawn[2]
-  assert drawn[0][0]['generated'] != drawn[0][3]['generated']
+  assert drawn[0][0]['prediction'] != drawn[0][3]['prediction']
 
 
 def test_what_no_text_has_is_never_written(causal):

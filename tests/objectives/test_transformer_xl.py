@@ -288,7 +288,7 @@ def test_what_it_writes_is_what_it_finds_likeliest(model):
       row[0, : len(ids)] = ids
       with cpu_kernels.dense(model._turned):
         ids.append(int(jnp.argmax(logits(row_of(row, [len(ids)]))[0, len(ids) - 1])))
-    assert tokenizer.decode(ids) == prompt + answer['generated']
+    assert tokenizer.decode(ids) == prompt + answer['prediction']
 
 
 # ---- mistakes ------------------------------------------------------------------------------------

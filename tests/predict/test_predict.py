@@ -19,7 +19,7 @@ from small_tables import WORDS, sentence
 from bert_jax import config as c
 from bert_jax.config import InputError
 from bert_jax.predict import Model, __main__, lines, packed_rows
-from bert_jax.predict.model import PREDICTIONS
+from bert_jax.predict.model import PREDICTIONS, method_of
 from bert_jax.rows.examples import Examples
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.ask import RecordProblems
@@ -78,15 +78,12 @@ def refused(capsys, model, *arguments):
   return capsys.readouterr().err
 
 
-def method_of(task):
-  return 'find_answers' if task == 'answer' else task.replace('-', '_')
-
-
 def test_every_task_has_a_method_with_its_options():
   """Whose defaults are those of the task: None."""
   for task, prediction in PREDICTIONS.items():
     method = getattr(Model, method_of(task))
     options = list(inspect.signature(method).parameters.values())[2:]
+    options = [x for x in options if (task, x.name) != ('pair', 'seconds')]  # texts, no option
     assert [x.name for x in options] == list(prediction.options), task
     assert all(x.default is None for x in options), task
 
@@ -100,6 +97,8 @@ def test_a_model_shows_what_it_can_be_asked(task, pretrained_model, make_model):
       model.ask(asked)
       able.append(asked)
     assert (method_of(asked) in dir(model)) == (asked in able)
+  shown = [line.partition('(')[0] for line in repr(model.tasks).split('\n')]
+  assert shown == [method_of(task) for task in model.tasks]
   assert {*model.tasks} == {*able} and {'predict', 'answer', 'states', 'config'} < {*dir(model)}
   assert f'asked to {", ".join(model.tasks)})' in repr(model) and 'embed' in able
 
@@ -204,7 +203,7 @@ def test_next_sentence_is_the_head_of_pretraining(rows, labels, vocab, tokenizer
   shares = softmax(pooled @ head['kernel'] + head['bias'])
   (answer,) = as_lines(model.ask('next-sentence'), ['\t'.join(pair)])
   assert answer['probabilities'] == pytest.approx(dict(zip(labels, shares)), abs=1e-5)
-  assert answer['label'] == labels[shares.argmax()]
+  assert answer['prediction'] == labels[shares.argmax()]
   assert model.next_sentence([pair, ('good', 'bad')])[0] == pytest.approx(shares[0], abs=1e-5)
   assert model.ask('next-sentence').labels == labels
 
@@ -213,7 +212,9 @@ def test_classify_says_what_it_reads(make_model):
   pairs = make_model('mrpc')
   (answer,) = as_lines(pairs.ask('pair'), ['old river\tnew garden'])
   assert answer['text'] == 'old river' and answer['pair'] == 'new garden'
-  assert answer['label'] in ('0', '1') and sum(answer['probabilities'].values()) == pytest.approx(1)
+  assert answer['prediction'] in ('0', '1') and sum(
+    answer['probabilities'].values()
+  ) == pytest.approx(1)
   same = as_lines(pairs.ask('classify'), [json.dumps({'text': 'old river', 'pair': 'new garden'})])
   assert same == [answer]
   assert 'has 1 of the fields' in as_lines(pairs.ask('pair'), ['old river'])[0]['error']
@@ -225,7 +226,9 @@ def test_classify_says_what_it_reads(make_model):
   (released,) = as_lines(single.ask('pair'), ['old river\tnew garden'])
   assert released['pair'] == 'new garden'
   (number,) = as_lines(make_model('stsb').ask('pair'), ['old river\tnew garden'])
-  assert isinstance(number['value'], float)
+  assert isinstance(number['prediction'], float)
+  both = [('old river', 'new'), ('good', 'bad')]
+  assert pairs.pair(*map(list, zip(*both))) == pairs.pair(both) == pairs.classify(iter(both))
 
 
 def test_entities_lie_in_the_text_as_given(make_model):
@@ -234,21 +237,24 @@ def test_entities_lie_in_the_text_as_given(make_model):
   found = model.tag(texts)
   assert any(answer['entities'] for answer in found)
   for text, answer in zip(texts, found):
-    assert answer['text'] == text
+    assert [text[a:b] for a, b in answer['offsets']] == answer['tokens']
+    assert len(answer['prediction']) == len(answer['probability']) == len(answer['tokens'])
     for entity in answer['entities']:
       assert text[entity['start'] : entity['end']] == entity['text'] == entity['text'].strip()
       assert entity['type'] == 'PER' and 0 < entity['probability'] <= 1
   pieces = [texts[0][a:b] for a, b in words(texts[0])]
   assert pieces == [*'old River , ( garden )'.split(), *'" letter " .'.split()]  # noqa: SIM905
   assert [a for a, _ in words('老 new 市場')] == [0, 2, 6, 7]
-  assert model.tag([['old', 'river']])[0]['tokens'] == ['old', 'river']
-  assert model.tag(['old\triver'])[0]['text'] == 'old\triver'
+  (alone,) = model.tag([['old', 'river']])
+  (record,) = model.tag([{'words': ['old', 'river'], 'n': 1}])  # as training reads them, too
+  assert record == {'words': ['old', 'river'], 'n': 1} | alone
+  assert model.tag(['old\triver'])[0]['tokens'] == ['old', 'river']
 
 
 def test_tags_without_entities_come_with_each_token(make_model):
   model = make_model('pos', "--config.tagging.labels=('NOUN','VERB')")
   (found,) = model.tag(['old river.'])
-  assert found['tokens'] == ['old', 'river', '.'] and len(found['tags']) == 3
+  assert found['tokens'] == ['old', 'river', '.'] and len(found['prediction']) == 3
   assert found['offsets'] == [[0, 3], [4, 9], [9, 10]]
 
 
@@ -258,7 +264,7 @@ def test_answers_lie_in_the_context_as_given(make_model):
   asked = [('good market', own) for own in ('the old, RIVER', context)]
   short, long = model.find_answers(asked, top_k=3)
   for answer, own in ((short, 'the old, RIVER'), (long, context)):
-    assert answer['answer'] == answer['nbest'][0]['text']
+    assert answer['prediction'] == answer['nbest'][0]['text']
     assert 1 <= len(answer['nbest']) <= 3
     for entry in answer['nbest']:
       assert own[entry['start'] : entry['end']] == entry['text'] != ''
@@ -275,6 +281,7 @@ def test_a_question_may_have_any_number_of_choices(make_model):
   record = {'context': 'old river', 'question': 'new?', 'choices': ['good', 'bad'], 'id': 'q7'}
   from_json, from_tabs = as_lines(model.ask('choose'), [json.dumps(record), '\t'.join(question)])
   assert from_json.pop('id') == 'q7' and from_json == from_tabs
+  assert from_tabs['choices'] == ['good', 'bad']
 
 
 def test_coreference_finds_its_names(make_model):
@@ -282,10 +289,11 @@ def test_coreference_finds_its_names(make_model):
   record = {'text': 'old river and new river: good', 'pronoun': 'good', 'a': 'old river'}
   record |= {'b': 'river', 'b-offset': 18}
   (answer,) = model.coreference([record])
-  assert answer['candidates'] == ['old river', 'river'] and answer['pronoun'] == 'good'
+  assert answer['a'] == 'old river' and answer['pronoun'] == 'good'
   assert set(answer['probabilities']) == {'A', 'B', 'neither'}
   gap = {k.title().replace('Offset', 'offset'): v for k, v in record.items()}
-  assert model.coreference([gap]) == [answer]
+  given = answer.keys() & record.keys()
+  assert model.coreference([gap]) == [gap | {k: v for k, v in answer.items() if k not in given}]
   lines = [dict(record, **{'b-offset': 17}), dict(record, a='market')]
   wrong = as_lines(model.ask('coreference'), map(json.dumps, lines))
   assert "'river' is 2 times in the text, and not at b-offset 17" in wrong[0]['error']

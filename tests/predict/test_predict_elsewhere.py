@@ -108,9 +108,9 @@ def test_logits_of_onnx_runtime_are_ours(head, tmp_path, onnx):
   for text, of_tokens, answer in zip(TEXTS, shares, answers):
     words = values['tokenizer'](text).word_ids()
     first = [words.index(i) for i in range(len(text.split()))]
-    assert [labels[i] for i in of_tokens[first].argmax(axis=-1)] == answer['tags']
+    assert [labels[i] for i in of_tokens[first].argmax(axis=-1)] == answer['prediction']
     best = of_tokens[first].max(axis=-1)
-    np.testing.assert_allclose(best, answer['probabilities'], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(best, answer['probability'], rtol=0, atol=1e-5)
 
 
 def test_the_server_answers(minilm):

@@ -1,4 +1,4 @@
-"""A DataFrame is asked: the answers of the command line, in a DataFrame of the same rows."""
+"""A DataFrame is asked: the answers of the command line, beside its columns."""
 
 import json
 import logging
@@ -8,6 +8,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from test_predict import NER, as_lines
+
+from bert_jax.errors import InputError
+from bert_jax.predict import __main__
 
 PLAIN = [{'text': 'old river'}, {'text': 'new garden bad'}, {'text': 'winter'}]
 PAIRS = [{'text': 'old river', 'pair': 'new'}, {'text': 'good', 'pair': 'bad letter'}]
@@ -60,9 +63,11 @@ def test_each_row_has_the_answer_of_a_line(method, ask):
   )
   found = getattr(model, method)(frame)
   task = {'find_answers': 'answer'}.get(method, method.replace('_', '-'))
-  expected = as_lines(model.ask(task), map(json.dumps, records))
+  with_date = [json.dumps({'date': 7, **record}) for record in records]
+  expected = as_lines(model.ask(task), with_date)
   assert list(found.index) == list(frame.index) and 'error' not in found
-  assert [plain(row) for row in found.to_dict('records')] == [dict(cells(x)) for x in expected]
+  rows = [plain(__main__._rounded(row)) for row in found.to_dict('records')]
+  assert rows == [dict(cells(x)) for x in expected]
   values = [x['text'] if x.keys() == {'text'} else x for x in records]
   one, other = (getattr(model, method)(kind(values)) for kind in (iter, list))
   assert len(one) == len(records) and repr(one) == repr(other)
@@ -81,15 +86,33 @@ def test_predict_is_the_task_that_a_model_was_trained_for(ask):
 def test_columns_are_found_as_in_training(ask):
   """By the name that the training data had, else by the field's; GAP writes capitals."""
   both = pd.DataFrame({'sentence': ['old river'], 'text': ['new']})
-  assert ask('sst2').classify(both)['text'][0] == 'old river'
+  (shares,) = ask('sst2').classify(['old river'])
+  assert ask('sst2').classify(both)['probability'][0] == max(shares.values())
   capitals = {'Text': 'text', 'Pronoun': 'pronoun', 'A': 'a', 'B': 'b', 'B-offset': 'b-offset'}
   frame = pd.DataFrame(PLACES).rename(columns={ours: theirs for theirs, ours in capitals.items()})
   expected = ask('gap').coreference(pd.DataFrame(PLACES))
-  pd.testing.assert_frame_equal(ask('gap').coreference(frame), expected)
+  found = ask('gap').coreference(frame)
+  assert list(found)[: len(capitals)] == list(frame)
+  pd.testing.assert_frame_equal(found.drop(columns=list(frame)), expected.drop(columns=PLACES[0]))
   pd.testing.assert_frame_equal(
-    ask('ner').tag(pd.DataFrame(TOKENS)),
+    ask('ner').tag(pd.DataFrame(TOKENS)).drop(columns='tokens'),
     pd.DataFrame(ask('ner').tag([x['tokens'] for x in TOKENS])),
   )
+
+
+def test_the_columns_of_the_input_stay_and_keep_their_names(ask):
+  frame = pd.DataFrame({'text': ['old', 'new'], 'label': [1, 0], 'n': [2.5, None]}, index=[4, 4])
+  found = ask('sst2').classify(frame)
+  pd.testing.assert_frame_equal(found[list(frame)], frame)
+  assert list(found)[3:5] == ['prediction', 'probability']
+  with pytest.raises(InputError, match="has a column 'prediction', as the answer .*; rename it"):
+    ask('sst2').classify(found)
+  first, empty = ask('sst2').classify([{'text': 'old', 'label': 1}, {'text': '', 'label': 0}])
+  assert first['label'] == 1 and first['prediction'] == found['prediction'].iloc[0]
+  assert empty == {'text': '', 'label': 0, 'error': 'empty text'}
+  assert ask('sst2').classify('old') == ask('sst2').classify(['old'])[0]
+  (alone,) = ask('').embed([{'text': 'old'}])
+  np.testing.assert_array_equal(alone['embedding'], ask('').embed('old'))
 
 
 def test_a_row_without_an_answer_says_why_in_its_place(ask, caplog):
@@ -98,10 +121,12 @@ def test_a_row_without_an_answer_says_why_in_its_place(ask, caplog):
     found = ask('sst2').classify(pd.DataFrame(rows, index=list('abcd')))
   assert found['error'].isna().tolist() == [True, False, False, True]
   assert found['error'][['b', 'c']].tolist() == ['the sentence of this row is empty'] * 2
-  assert found['label'].isna().tolist() == [False, True, True, False]
+  assert found['prediction'].isna().tolist() == [False, True, True, False]
   assert '2 of 4 rows have no answer; the first is row 1: the sentence of this row' in caplog.text
-  numbers = ask('sst2').classify(pd.DataFrame({'sentence': [3, 4]}))  # as a table of them is read
-  assert numbers['text'].tolist() == ['3', '4']
+  numbers, texts = (
+    ask('sst2').classify(pd.DataFrame({'sentence': x})) for x in ([3, 4], ['3', '4'])
+  )
+  assert numbers['probability'].equals(texts['probability'])  # as a table of them is read
 
 
 def test_a_number_among_texts_is_the_error_of_its_row(ask, caplog):
@@ -110,7 +135,7 @@ def test_a_number_among_texts_is_the_error_of_its_row(ask, caplog):
     found = ask('sst2').classify(pd.DataFrame({'text': texts, 'kind': [1, 'b', 2, 'c']}))
     ask('sst2').classify(pd.DataFrame({'text': texts}))
   assert found['error'][1] == "'text' of row 1 is 7, and of most rows of type string"
-  assert found['label'].isna().tolist() == [False, True, True, False]
+  assert found['prediction'].isna().tolist() == [False, True, True, False]
   assert caplog.text.count("classify reads the columns 'text'") == 1
 
 
@@ -129,6 +154,6 @@ def test_a_frame_without_rows_has_no_answers(ask):
   none = ask('sst2').classify(frame[:0])
   assert len(none) == 0 and ask('sst2').counts == counts
   assert none.index.equals(frame[:0].index)
-  assert list(ask('sst2').classify(pd.DataFrame())) == list(none)
+  assert list(ask('sst2').classify(pd.DataFrame())) == []
   table = ask('sst2').classify(pa.table({'text': ['old', 'new']}))
-  assert isinstance(table, pa.Table) and table.num_rows == 2 and 'label' in table.column_names
+  assert isinstance(table, pa.Table) and table.num_rows == 2 and 'prediction' in table.column_names

@@ -1,12 +1,10 @@
 """What people send to `python -m bert_jax.predict`: odd lines and tables, and options."""
 
 import argparse
-import copy
 import functools
 import json
 import os
 import sys
-import types
 from collections import Counter
 
 import jax
@@ -57,6 +55,8 @@ def test_odd_lines_are_answered_in_their_places(model_folder, tmp_path):
     ('--columns bodi --input in.csv', "no column 'bodi'"),
     ('--columns body,team --input in.csv --task embed', 'text'),
     ('--text-encoding utf-99', "'utf-99' is no encoding"),
+    ('--text-encoding cp1251 --input in.parquet', 'is for files of text, and in.parquet is none'),
+    ('--output out.csv', 'answers are lines of JSON; call it .jsonl'),
     ('--task tag', "has no head for 'tag'"),
     ('--task tagg', "task 'tagg' is not known"),
     ('--top-k 0', 'top_k is 0'),
@@ -113,30 +113,21 @@ def test_rows_of_a_table_are_asked(columns, model_folder, tmp_path, capsys):
   places = '--input', table, '--output', tmp_path / 'out'
   main(model_folder, *places, '--task', 'fill-mask', '--columns', columns)
   first, second, third, last = map(json.loads, (tmp_path / 'out').read_text().splitlines())
-  assert first['text'] == 'old; [MASK]\nriver' and last['text'] == '[MASK] garden'
+  assert first[text] == 'old; [MASK]\nriver' and last[text] == '[MASK] garden'
   assert [x.get('id') for x in (first, second, third, last)] == ['1', '2', None, '3']
-  assert second == {'line': 4, 'id': '2', 'error': f'the {text} of this row is empty'}
+  columns = {'id': '2', text: '', 'team': 'b'}
+  assert second == {'line': 4, **columns, 'error': f'the {text} of this row is empty'}
   assert third['line'] == 6 and '2 columns where 3 are expected' in third['error']
   said = capsys.readouterr().err
   assert 'blank lines of the table (no answer): 1' in said and '4 lines are in' in said
-
-
-def test_a_row_goes_by_the_column_that_named_it_in_training(make_model):
-  ask = copy.copy(make_model('sst2').ask('classify'))
-  row = {'sentence': 'old', 'ID': '7', 'Ticket-ID': 'T-1'}
-  assert ask.identity(row) == {'id': '7'} and ask.identity({'sentence': 'old'}) == {}
-  assert ask.identity({'sentence': 'old', 'idx': 5}) == {'id': 5}  # as training reads it, too
-  config = ask.model.config.copy_and_resolve_references()
-  config.table.id_column = 'Ticket-ID'
-  ask.model = types.SimpleNamespace(config=config, counts=Counter())
-  assert ask.identity(row) == {'id': 'T-1'} and ask.identity({'id': 3}) == {'id': 3}
 
 
 def test_a_line_of_json_has_the_columns_of_the_training_data(make_model):
   ask = make_model('sst2').ask('classify')
   both = [json.dumps({name: 'old river', 'id': 3}) for name in ('sentence', 'text')]
   one, other = as_lines(ask, both)
-  assert one == other and one['id'] == 3 and 'label' in one
+  assert one.pop('sentence') == other.pop('text') and one == other
+  assert one['id'] == 3 and 'prediction' in one
   null, _ = __main__.parsed(ask, tables.row_of({'sentence': None}), (), Counter())
   assert 'is empty' in str(null)  # and not the end of the command
 
@@ -146,7 +137,8 @@ def test_a_text_without_a_piece_has_no_perplexity(pretrained_model):
     found = pretrained_model.perplexity(texts)
     assert np.isnan(found[0]) and not any(map(np.isnan, found[1:]))
   (answer,) = as_lines(pretrained_model.ask('perplexity'), ['\u200b'])
-  assert answer == {'error': 'nothing of it can be answered: it has no token'}
+  why = 'nothing of it can be answered: it has no token'
+  assert answer == {'text': '\u200b', 'error': why}
 
 
 def test_what_is_not_in_the_vocabulary_is_counted_once(pretrained_model, make_model):
@@ -168,7 +160,7 @@ def test_what_is_no_text_or_no_list_is_told(pretrained_model, make_model):
   ]
   first, second = as_lines(single.ask('classify'), lines)
   assert first['id'] == 1 and 'pair' in first['error']
-  assert second['id'] == 2 and 'label' in second
+  assert second['ID'] == 2 and 'prediction' in second
   with pytest.raises(InputError, match='embed: element 0: a int is no text'):
     pretrained_model.embed([3, None])
   with pytest.raises(InputError, match='top_k is -1'):

@@ -179,7 +179,7 @@ def test_exported_heads_give_the_same_numbers(make_model):
   sums = found['start_logits'][5:7, None] + found['end_logits'][None, 5:7]
   first, last = max([(0, 0), (0, 1), (1, 1)], key=lambda span: sums[span])
   start, end = row.offsets[5 + first][0], row.offsets[5 + last][1]
-  assert model.find_answers([pair])[0]['answer'] == pair[1][start:end]
+  assert model.find_answers([pair])[0]['prediction'] == pair[1][start:end]
 
 
 def test_every_exported_task_gives_what_it_states(pretrained_model, make_model):

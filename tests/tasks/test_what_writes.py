@@ -47,7 +47,7 @@ def test_nothing_is_written_that_the_vocabulary_has_not(kind, ask):
   params = from_huggingface.tree(flat, models.ModelConfig(**model.config.model))
   writes = Model(model._replace(params=params))
   if ask == 'generate':
-    (text,) = [answer['generated'] for answer in writes.generate(['the old river'], max_tokens=8)]
+    (text,) = [answer['prediction'] for answer in writes.generate(['the old river'], max_tokens=8)]
   else:
     (text,) = writes.translate(['the old river'])
   plain = lambda pieces: {piece.removeprefix('##') for piece in pieces}
@@ -63,6 +63,6 @@ def test_what_ends_a_text_is_left_out_of_it():
     ('old stone', False, ' old stone'),
   ):
     ids = np.array([pieces.index(piece) for piece in new.split()])
-    answer = ask._answer('the river', prompt, ids, -1.5, ended)
-    assert (answer['generated'], answer['tokens']) == (text, len(ids))
+    answer = ask._answer(prompt, ids, -1.5, ended)
+    assert (answer['prediction'], answer['tokens']) == (text, len(ids))
     assert (answer['ended'], answer['log_probability']) == (ended, -1.5)

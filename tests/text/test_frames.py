@@ -22,6 +22,9 @@ class Frame:
     self.table = pa.table(columns)
     self.columns = self.table.column_names
 
+  def __getitem__(self, name):
+    return self.table[name]
+
   def __arrow_c_stream__(self, requested_schema=None):
     return self.table.__arrow_c_stream__(requested_schema)
 
@@ -38,11 +41,11 @@ def test_a_frame_of_any_library_is_read_and_made_again(monkeypatch):
   frame = Frame({'text': ['a', None], 'n': [1, 2]})
   assert frames.is_frame(frame) and not frames.is_frame(ROWS)
   assert frames.records(frame, 'x') == [{'text': 'a', 'n': 1}, {'text': None, 'n': 2}]
-  made = frames.like(frame, [{'label': 'y'}, {'error': 'empty'}])
-  wanted = {'label': ['y', None], 'error': [None, 'empty']}
+  made = frames.beside(frame, [{'label': 'y'}, {'error': 'empty'}])
+  wanted = {'text': ['a', None], 'n': [1, 2], 'label': ['y', None], 'error': [None, 'empty']}
   assert type(made) is Frame and made.table.to_pydict() == wanted
-  table = frames.like(frame.table, [{'label': 'y'}])
-  assert isinstance(table, pa.Table) and table.to_pylist() == [{'label': 'y'}]
+  table = frames.beside(frame.table, [{'label': 'y'}] * 2)
+  assert isinstance(table, pa.Table) and table['n'].to_pylist() == [1, 2]
 
 
 def test_categories_are_their_names():
@@ -61,7 +64,7 @@ def test_a_frame_of_pandas_is_read_as_it_is_meant_and_keeps_its_index():
   assert (first['kind'], first['score'], first['text']) == ('u', 0.5, 'a b')
   assert second['text'] is None and second['score'] is None and second['tags'] == ['x', 'y']
   assert third['score'] == 3.8
-  made = frames.like(frame, [{'vector': np.ones(2)}] * 3)
+  made = frames.beside(frame, [{'vector': np.ones(2)}] * 3)
   assert list(made.index) == [7, 3, 5] and made['vector'][3].tolist() == [1, 1]
   assert 'pandas' not in str(frames.table_of(frame, 'x').schema.metadata)
 

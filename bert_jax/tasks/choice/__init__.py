@@ -40,7 +40,7 @@ class Choose(OfHead):
 
   fields, tabs = ('context', 'question', 'choices'), True
   examples_of, exports = Choices, {'logits': '[B], of each choice'}
-  shows = 'question', 'choices', 'prediction', 'prediction_text', 'probability', 'probabilities'
+  shows = 'prediction', 'prediction_text', 'probability', 'probabilities'
 
   def from_parts(self, parts: Sequence[str]) -> dict[str, Any]:
     if len(parts) < 4:

@@ -1,5 +1,6 @@
 """Classification and regression of texts and pairs: GLUE, any table with named columns."""
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -9,11 +10,14 @@ from ml_collections import ConfigDict
 from bert_jax.errors import InputError, listed, quoted
 from bert_jax.field import Field, affecting, pairs_with_positive_numbers
 from bert_jax.tasks import labelled, remarks, teaching
-from bert_jax.tasks.ask import OfHead, texts_in
+from bert_jax.tasks.ask import OfHead, RecordProblems, texts_in
 from bert_jax.tasks.classification import label_sets, linear, task
+from bert_jax.tasks.classification.label_sets import LabelReader
 from bert_jax.tasks.classification.reading import Example
 from bert_jax.tasks.classification.task import Texts
+from bert_jax.tasks.faulty_records import Unusable
 from bert_jax.tasks.record import AsReleased, Card, Head, PlainBaseline, Prediction, Released
+from bert_jax.text.tables import Row, first_of
 from bert_jax.text.values import finite_number
 from bert_jax.tokenizers import Tokenizer
 
@@ -30,6 +34,9 @@ FIELDS = affecting({'rows'}, {
   'table.labels': Field((),
     'the label set, in order (a|b: spelt a or b); empty: as in training data, sorted', allowed=str,
     affects={'rows', 'weights'}),
+  'table.label_type': Field('data', "labels in answers: text, or value: numbers, True and False; "
+    'data: as the column of the training data has them, of a CSV as pandas reads it',
+    allowed=('data', 'text', 'value'), past='text', affects={'judging'}),
   'table.regression': Field(False, 'labels are numbers: squared and absolute error, correlation',
     affects={'rows', 'weights'}),
   'table.multi_label': Field(False, 'a text has any number of labels, see table.label_separator',
@@ -80,6 +87,11 @@ def rules(config: ConfigDict) -> Iterator[tuple[Any, str]]:
     f"table.class_weights is {quoted(weights)}; write ((label, weight), ...) or ('balanced',).",
   )
   yield (
+    table.multi_label or table.label_separator == ',',
+    f'table.label_separator={table.label_separator} parts the labels of a text that has several; '
+    'set table.multi_label=true, or leave it.',
+  )
+  yield (
     not table.pair_column or table.long_texts == 'head',
     f'table.long_texts={table.long_texts} is for single texts; of a pair the longer text loses its '
     'end.',
@@ -105,6 +117,7 @@ def from_released(config: ConfigDict, released: Released) -> None:
   elif released.activation:  # it is a cross-encoder
     table.pair_column = 'pair'
   table.multi_label = released.problem == 'multi_label_classification'
+  table.label_type = 'text'
   table.regression = not table.multi_label and len(labels) == 1
   table.sigmoid = _is_sigmoid(released.activation, len(labels), table) and table.regression
   if any('|' in label for label in labels):
@@ -180,7 +193,8 @@ class Classify(OfHead):
   """Asks a classifier: {"text"} or, if it reads pairs, {"text", "pair"}."""
 
   examples_of, exports = Texts, {'logits': '[B, labels]'}
-  columns = {x: f'table.{x}_column' for x in ('text', 'pair', 'id')}
+  columns = {x: f'table.{x}_column' for x in ('text', 'pair', 'label')}
+  shows = 'prediction', 'probability', 'probabilities'
   tabs = True  # so that a pair is never taken for a single text
 
   def __init__(self, model: 'Model'):
@@ -195,15 +209,13 @@ class Classify(OfHead):
       raise InputError(f'this model reads single texts{self.advice}')
     return Example('', '', tuple(texts_in(fields, self.fields)), None)
 
-  def shown(self, answer: dict[str, Any]) -> dict[str, Any]:
-    objective = self.model.objective
-    name = 'labels' if objective.multi_label else 'label'
-    if objective.regression:
-      name = 'value'
-    out = dict(zip(self.fields, answer['texts'])) | {name: answer['prediction']}
-    for name in ('probability', 'probabilities'):
-      if name in answer:
-        out[name] = answer[name]
+  def given(self, row: Row) -> dict[str, Any]:
+    """As its columns, but a label of a CSV as in answers, so that the two can be compared."""
+    out, name = super().given(row), first_of(row, self.spelt('label'))
+    if name and not row.record and 'table' in self.model.config:
+      with contextlib.suppress(Unusable):
+        labels = LabelReader(self.model.config.table, RecordProblems())
+        out[name] = labels.label(row[name], row.delimiter, '')
     return out
 
   def returned(self, answers: list[dict | None]) -> list:

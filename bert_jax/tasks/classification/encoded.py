@@ -41,7 +41,7 @@ def encode(
 ) -> Encoded:
   """Encodes examples. keep: also keep their texts."""
   table, examples = config.table, iter(examples)
-  names = label_sets.names(table.labels)
+  names = label_sets.values(table)
   kept, sizes, labels, known = [], [], [], []
   ids: list[bytearray] = []  # of the first texts and, of pairs, of the second ones
   while part := list(itertools.islice(examples, PART)):

@@ -1,7 +1,7 @@
 """The labels of a classification: their cells, the label set, baselines and priors."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,9 @@ class LabelReader:
 
   def __init__(self, table: ConfigDict, problems: Problems):
     self.table, self.problems = table, problems
-    self.names = {x: label.split('|')[0] for label in table.labels for x in label.split('|')}
+    self.names = {}  # {spelling of a label: what the label is in answers}
+    for spellings, value in zip(table.labels, values(table)):
+      self.names |= dict.fromkeys(spellings.split('|'), value)
 
   def label(self, cell: str, delimiter: str, where: str) -> Any:
     """The label in a cell, as in an Example; None: it says that there is none. Unusable if it is no
@@ -59,7 +61,7 @@ class LabelReader:
     return cell in ('', '-')
 
   def _checked(self, cell):
-    """The first spelling of a label; Unusable if it is not in the label set."""
+    """What a label is in answers; Unusable if it is not in the label set."""
     if cell in self.names:
       return self.names[cell]
     if self.names:
@@ -88,9 +90,33 @@ class LabelReader:
     return tuple(str(x).strip() for x in labels if str(x).strip())
 
 
-def names(labels: Sequence[str]) -> tuple[str, ...]:
+def names(labels: Iterable[str]) -> tuple[str, ...]:
   """The names of labels; a label with several spellings (a|b) has the first."""
   return tuple(label.split('|')[0] for label in labels)
+
+
+def values(table: ConfigDict) -> tuple[Any, ...]:
+  """What the labels are in answers: their names, or the values that these stand for."""
+  if table.label_type != 'value' or not table.labels:
+    return names(table.labels)
+  out = values_of(table.labels)
+  if not out:
+    raise InputError(
+      f'table.label_type=value is for labels that are different numbers, or true and false, and '
+      f'not for {listed(table.labels)}; leave it.'
+    )
+  return out
+
+
+def values_of(labels: Iterable[str]) -> tuple[int | float | bool, ...]:
+  """The numbers, True or False that the names of labels stand for; (): of one or more labels they
+  do not, or two labels are equal."""
+  try:
+    out = tuple(map(printed_value, names(labels)))
+  except NotJson:
+    return ()
+  are_plain = all(isinstance(x, (int, float)) for x in out)
+  return out if are_plain and len(set(out)) == len(out) else ()
 
 
 def class_weights(table: ConfigDict) -> tuple[float, ...]:
@@ -100,7 +126,8 @@ def class_weights(table: ConfigDict) -> tuple[float, ...]:
 
 
 def label_set(table: ConfigDict, labels: Collection[str]) -> tuple[str, ...]:
-  """The label set of training data with these labels: sorted. InputError if it can be none."""
+  """The label set of training data with these labels: sorted, numbers by size. InputError if it
+  can be none."""
   if len(labels) < 2:
     raise InputError(
       f'the training data has the single label {listed(labels)}; classification needs two at least '
@@ -118,7 +145,8 @@ def label_set(table: ConfigDict, labels: Collection[str]) -> tuple[str, ...]:
         'otherwise or, if these are several labels of a text, set table.multi_label=true and '
         "table.label_separator='|'."
       )
-  return tuple(sorted(labels))
+  in_order = sorted(zip(values_of(labels) or labels, labels))
+  return tuple(label for _, label in in_order)
 
 
 def balanced(

@@ -17,7 +17,7 @@ from scipy.special import logit
 
 from bert_jax.errors import InputError
 from bert_jax.rows.examples import by_example
-from bert_jax.tasks.classification import task
+from bert_jax.tasks.classification import label_sets, task
 from bert_jax.tasks.classification.reading import Example, read
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tokenizers import Tokenizer
@@ -59,13 +59,17 @@ def svm_scores(
     labels = np.array([np.isin(evaluation.labels, several) for several in labels], int)
     model = OneVsRestClassifier(LinearSVC(random_state=0))
   else:
-    model = LinearSVC(class_weight=dict(config.table.class_weights) or None, random_state=0)
+    labels = [evaluation.labels.index(label) for label in labels]
+    weights = dict(enumerate(label_sets.class_weights(config.table)))
+    model = LinearSVC(class_weight=weights or None, random_state=0)
   model.fit(sparse.hstack(train_features).tocsr(), labels)
   answers = []
   predicted = model.predict(sparse.hstack(eval_features).tocsr())
   for example, prediction in zip(evaluation.examples, predicted, strict=True):
     if evaluation.multi_label:
       prediction = [name for name, on in zip(evaluation.labels, prediction) if on]
+    elif not evaluation.regression:
+      prediction = evaluation.labels[prediction]
     if example.label is not None:
       answers.append({'prediction': prediction, 'gold': example.label})
   return evaluation.score(answers)

@@ -16,6 +16,7 @@ from ml_collections import ConfigDict
 
 from bert_jax.errors import InputError, listed
 from bert_jax.tasks.ask import ID_COLUMNS
+from bert_jax.tasks.classification import label_sets
 from bert_jax.tasks.classification.label_sets import LabelReader
 from bert_jax.tasks.faulty_records import Problems, reads
 from bert_jax.text import documentation, documents
@@ -33,7 +34,8 @@ class Example(NamedTuple):
   where: str
   id: str
   texts: tuple[str, ...]  # one or two
-  label: Any  # a str, a float (regression) or a tuple of str (multi_label); None: not known
+  # One of label_sets.values, a float (regression) or a tuple (multi_label); None: not known.
+  label: Any
 
 
 def embedded(split: str) -> Iterator[tuple[str, Row]]:
@@ -82,6 +84,22 @@ def _held_out(examples, share, problems):
   count = sum(example.texts in held_out for example in examples)
   problems.counts['examples held out of training (table.eval_share)'] = count
   return held_out
+
+
+def label_type(config: ConfigDict) -> str:
+  """What table.label_type is of the training data: text, unless all labels are numbers or truth
+  values, and its first label is no text. The cells of a CSV or TSV count as pandas reads them."""
+  table = config.table
+  if not label_sets.values_of(table.labels):
+    return 'text'
+  rows = Problems.of(config, 'train').rows(config.data.train, columns=tuple(table.columns))
+  for _, row in rows:
+    name = first_of(row, table.label_column)
+    label = row.record.get(name)
+    if name and label != []:
+      first = label[0] if isinstance(label, list) else label
+      return 'text' if isinstance(first, str) else 'value'
+  return 'text'
 
 
 @reads('examples')

@@ -28,15 +28,16 @@ from bert_jax.rows.examples import by_example
 from bert_jax.tasks import labelled
 from bert_jax.tasks.classification import label_sets
 from bert_jax.tasks.classification.encoded import encode
-from bert_jax.tasks.classification.label_sets import names
-from bert_jax.tasks.classification.reading import Example, read
+from bert_jax.tasks.classification.label_sets import names, values
+from bert_jax.tasks.classification.reading import Example, label_type, read
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.labelled import Scored, choice_of_label, correlations
 from bert_jax.tokenizers import Tokenizer
 
 
 def resolve(config: ConfigDict) -> ConfigDict:
-  """Fills in table.labels (the labels of the training data, sorted) and balanced class weights."""
+  """Fills in table.labels (the labels of the training data, sorted), their type and balanced class
+  weights."""
   table, is_balanced = config.table, config.table.class_weights == ('balanced',)
   if not (table.ends or config.model.causal):  # which the model of init_from may say
     raise InputError('table.ends=false is for causal models; leave it.')
@@ -45,23 +46,34 @@ def resolve(config: ConfigDict) -> ConfigDict:
       'data.train is empty; name the training data (only task=docs, on the embedded documentation, '
       'has neither data.train nor data.eval).'
     )
-  if table.regression or (table.labels and not is_balanced):
+  if table.regression:
     return config
+  config = config.copy_and_resolve_references()
+  if not table.labels or is_balanced:
+    counts, number = _counted(config)
+    if not table.labels:
+      config.table.labels = label_sets.label_set(table, counts)
+    if is_balanced:
+      with config.ignore_type():
+        weights = label_sets.balanced(config.table.labels, counts, number)
+        config.table.class_weights = weights
+  if table.label_type == 'data':
+    config.table.label_type = label_type(config)
+  return config
+
+
+def _counted(config):
+  """({name of a label: how often it is in the training data}, number of the examples)."""
+  config = config.copy_and_resolve_references()
+  config.table.label_type = 'text'
   if not config.data.train:
     log.info('data.train is empty: from which package is a docstring that is installed here?')
   problems, same = Problems.of(config, 'train'), {}
   # One object for equal labels, since there may be millions of them.
   labels = [same.setdefault(x.label, x.label) for x in read(config, 'train', problems, whole=True)]
   labels = problems.chosen(labels, config.task.train_examples)
-  counts = Counter(itertools.chain.from_iterable(labels) if table.multi_label else labels)
-  config = config.copy_and_resolve_references()
-  if not table.labels:
-    config.table.labels = label_sets.label_set(table, counts)
-  if is_balanced:
-    with config.ignore_type():
-      weights = label_sets.balanced(config.table.labels, counts, len(labels))
-      config.table.class_weights = weights
-  return config
+  several = config.table.multi_label
+  return Counter(itertools.chain.from_iterable(labels) if several else labels), len(labels)
 
 
 def texts(config: ConfigDict) -> Iterator[str]:
@@ -133,7 +145,7 @@ class Texts(Scored):
   ):
     encoded = encode(config, tokenizer, examples, keep=problems.split != 'train')
     table, sides, labels = config.table, encoded.sides, encoded.labels
-    self.examples, self.labels = encoded.examples, names(table.labels)
+    self.examples, self.labels = encoded.examples, values(table)
     self.multi_label, self.regression = table.multi_label, table.regression
     self.tokens, self.size = encoded.sizes.sum(axis=0), len(labels)
     is_pair, limit = len(sides) == 2, labelled.limit(config)
@@ -249,9 +261,10 @@ class Texts(Scored):
         'macro_f1': float(f1_score(gold, predicted, average='macro', zero_division=0)),
         'subset_accuracy': float((gold == predicted).all(axis=1).mean()),
       }
+    gold, predicted = list(map(str, gold)), list(map(str, predicted))  # scikit-learn knows no 0.5
     out = {'accuracy': float(np.mean(np.array(gold) == np.array(predicted)))}
     if len(self.labels) == 2:
-      positive = self.labels[1]  # see label_sets.positive
+      positive = str(self.labels[1])  # see label_sets.positive
       out['f1'] = float(f1_score(gold, predicted, pos_label=positive, zero_division=0))
     else:  # over the labels that occur
       out['macro_f1'] = float(f1_score(gold, predicted, average='macro', zero_division=0))
@@ -268,7 +281,7 @@ class Texts(Scored):
       if self.regression:
         prediction = f'{prediction:.3f}'
       elif self.multi_label:
-        prediction = ','.join(prediction)
+        prediction = ','.join(map(str, prediction))
       lines.append(f'{answer["id"]}\t{prediction}\n')
     return {'predictions.tsv': ''.join(lines)}
 

@@ -20,7 +20,7 @@ class Coreference(OfHead):
   offset of a span ("a-offset", ..) in characters may be left out if the text has it once."""
 
   examples_of, tabs = Pronouns, True
-  shows = 'pronoun', 'candidates', 'prediction', 'probability', 'probabilities'
+  shows = 'prediction', 'probability', 'probabilities'
 
   def __init__(self, model: 'Model'):
     super().__init__(model)

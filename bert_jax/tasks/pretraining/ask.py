@@ -43,7 +43,7 @@ def with_masks(tokenizer: tokenizers.Tokenizer, text: str) -> str:
 class FillMask(Packed):
   """Fills the masks of a text with the top_k likeliest pieces each."""
 
-  exports = {'logits': '[B, T, V]'}
+  exports, shows = {'logits': '[B, T, V]'}, ('masks',)
 
   def __init__(self, model: Any, top_k: int = 5):
     if model.config.model.causal:
@@ -77,7 +77,7 @@ class FillMask(Packed):
     masks = []
     for mask in answer['masks']:
       masks.append([{'piece': piece, 'probability': share} for piece, share in mask])
-    return {'text': answer['text'], 'masks': masks}
+    return {'masks': masks}
 
   def returned(self, answers: list[dict | None]) -> list[list[list[tuple[str, float]]]]:
     return [answer['masks'] if answer else [] for answer in answers]
@@ -113,7 +113,7 @@ class Masks(Examples):
     )
 
   def answers(self, outputs: Outputs) -> list[dict]:
-    answers = [{'id': i, 'text': text, 'masks': []} for i, text in enumerate(self.records)]
+    answers = [{'id': i, 'masks': []} for i in range(len(self.records))]
     numbers, (values, ids) = by_example(outputs, 'values', 'ids')
     for e, shares, best in zip(numbers, values, ids):
       pieces = [self.tokenizer.pieces[piece] for piece in best]
@@ -122,6 +122,8 @@ class Masks(Examples):
 
 
 class Perplexity(Packed):
+  shows = 'perplexity', 'log_probability', 'tokens'
+
   def examples(self, records: Sequence[str], problems: Problems) -> 'TokenScores':
     return TokenScores(self.model, records, self.model.tokenizer.ids_batch(records), problems)
 
@@ -191,7 +193,6 @@ class TokenScores(Examples):
       answers.append(
         {
           'id': i,
-          'text': self.records[i],
           'perplexity': float(np.exp(-logs.mean())),
           'log_probability': float(logs.sum()),
           'tokens': len(logs),
@@ -220,6 +221,7 @@ class NextSentence(Classify):
       {
         'table': {
           'labels': self.labels,
+          'label_type': 'text',
           'multi_label': False,
           'regression': False,
           'ends': True,
@@ -230,10 +232,6 @@ class NextSentence(Classify):
         'model': self.model.config.model,
       }
     )
-
-  def shown(self, answer: dict[str, Any]) -> dict[str, Any]:
-    out = dict(zip(self.fields, answer['texts']))
-    return out | {'label': answer['prediction'], 'probabilities': answer['probabilities']}
 
   def returned(self, answers: list[dict | None]) -> list[float | None]:
     """The probability of each pair that the second text follows the first."""

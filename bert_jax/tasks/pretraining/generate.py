@@ -93,15 +93,14 @@ class Generate(Ask):
         for (i, prompt, _), new, score in zip(part, ids_BN, scores_B):
           new = new[new != sampling.NONE]
           ended = bool(np.isin(new[-1:], self.choice.stop_ids).any())
-          replies[i] = self._answer(records[i], prompt, new, score, ended), ''
+          replies[i] = self._answer(prompt, new, score, ended), ''
     self.model.note({}, read)
     return [replies[i] for i in range(len(records))]
 
-  def _answer(self, text, prompt, new, score, ended):
+  def _answer(self, prompt, new, score, ended):
     written = new[:-1] if ended else new
     return {
-      'text': text,
-      'generated': self._decoded(prompt, written),
+      'prediction': self._decoded(prompt, written),
       'log_probability': float(score),
       'tokens': len(new),
       'ended': ended,

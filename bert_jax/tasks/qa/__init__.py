@@ -45,6 +45,7 @@ class Answer(OfHead):
   """Answers {"question", "context"} with the top_k best spans of the context."""
 
   fields, tabs = ('question', 'context'), True
+  shows = 'prediction', 'probability', 'start', 'end', 'nbest'
   examples_of, exports = Windows, {'start_logits': '[B, T]', 'end_logits': '[B, T]'}
 
   def __init__(self, model: 'Model', top_k: int = 5):
@@ -62,14 +63,7 @@ class Answer(OfHead):
     nbest = []
     for entry in answer['nbest'][: self.top_k]:
       nbest.append({name: entry[name] for name in ('text', 'probability', 'start', 'end')})
-    return {
-      'question': answer['question'],
-      'answer': answer['prediction'],
-      'probability': answer['probability'],
-      'start': start,
-      'end': end,
-      'nbest': nbest,
-    }
+    return super().shown(answer | {'start': start, 'end': end, 'nbest': nbest})
 
 
 QA = labelled.family(

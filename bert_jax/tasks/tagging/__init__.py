@@ -35,9 +35,14 @@ def stand_in(config: ConfigDict) -> ConfigDict:
 
 
 class Tag(OfHead):
-  """Asks a tagger: {"text"} or {"tokens": [..]}; the answer is entities, or a tag per token."""
+  """Asks a tagger: {"text"} or {"tokens": [..]}; the answer is a tag for each token, and entities
+  if tags mark them."""
 
   examples_of, exports, others = Tagged, {'logits': '[B, T, labels]'}, ('tokens',)
+  shows = 'prediction', 'probability', 'offsets', 'entities'
+
+  def spelt(self, field: str) -> str:
+    return 'tokens|words' if field == 'tokens' else super().spelt(field)
 
   def record(self, fields: dict[str, Any]) -> Sentence:
     if 'tokens' not in fields:
@@ -53,7 +58,7 @@ class Tag(OfHead):
     return Sentence('', '', tuple(tokens), None, ())
 
   def element(self, value: Any) -> Sentence:
-    return self.parsed({'tokens': list(value)} if isinstance(value, (list, tuple)) else value)
+    return super().element({'tokens': list(value)} if isinstance(value, (list, tuple)) else value)
 
   def config(self, row: int = 0) -> ConfigDict:
     config = super().config(row)
@@ -72,10 +77,10 @@ class Tag(OfHead):
     tokens, tags, probabilities = answer['tokens'], answer['prediction'], answer['probability']
     text = answer['text'][0] if answer['text'] else None
     offsets = words(text) if text is not None else None
+    out = {'prediction': tags, 'probability': probabilities}
+    if offsets:
+      out |= {'tokens': tokens, 'offsets': [list(span) for span in offsets]}
     if not are_chunks(self.model.objective.labels):
-      out = {'tokens': tokens, 'tags': tags, 'probabilities': probabilities}
-      if offsets:
-        out['offsets'] = [list(span) for span in offsets]
       return out
     from seqeval.metrics.sequence_labeling import get_entities  # slow to import
 
@@ -88,8 +93,7 @@ class Tag(OfHead):
       entity['tokens'] = [first, last + 1]
       entity['probability'] = min(probabilities[first : last + 1])
       entities.append(entity)
-    shown = {'tokens': tokens} if text is None else {'text': text}
-    return shown | {'entities': entities}
+    return out | {'entities': entities}
 
 
 def words(text: str) -> list[tuple[int, int]]:

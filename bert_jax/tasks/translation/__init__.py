@@ -107,7 +107,7 @@ class Translate(OfHead):
   """Translates {"text"} by beam search. beams: None: as in evaluations. Texts that are too long are
   cut, and counted."""
 
-  examples_of, shows = Pairs, ('text', 'translation', 'score')
+  examples_of, shows = Pairs, ('prediction', 'score')
   columns = {'text': 'translation.source_column'}
 
   def __init__(self, model: Any, beams: int | None = None):
@@ -124,9 +124,6 @@ class Translate(OfHead):
 
   def record(self, fields: dict[str, Any]) -> Pair:
     return Pair('', '', texts_in(fields, self.fields)[0], None)
-
-  def shown(self, answer: dict[str, Any]) -> dict[str, Any]:
-    return super().shown(answer | {'text': answer['source'], 'translation': answer['prediction']})
 
   def returned(self, answers: list[dict | None]) -> list[str | None]:
     return [answer['prediction'] if answer else None for answer in answers]

@@ -7,9 +7,10 @@ if TYPE_CHECKING:
 
   from bert_jax.interactive import finetune, pretrain, start
   from bert_jax.predict.model import Model
+  from bert_jax.tools.folds import cross_validate
 
 __version__ = '0.2.0'
-__all__ = ['finetune', 'load', 'pretrain', 'start']
+__all__ = ['cross_validate', 'finetune', 'load', 'pretrain', 'start']
 
 
 def __dir__() -> list[str]:
@@ -17,9 +18,13 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-  """The functions of interactive.py when they are asked for: they import much."""
+  """Functions that import much, when they are asked for."""
   if name not in __all__:
     raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+  if name == 'cross_validate':
+    from bert_jax.tools.folds import cross_validate
+
+    return cross_validate
   from bert_jax import interactive
 
   return getattr(interactive, name)

@@ -70,16 +70,25 @@ def finetune(
   ('sst2,unpacked'); or the record of a new family (see bert_jax/tasks/record.py). model: a size
   ('minilm', 'tiny'), or what to start from: the workdir of a run, the folder of a released model,
   hf:NAME. fields: of the config, by name: epochs=5, **{'table.text_column': 'body'}."""
+  spec, fields = recipe(task, model, **fields)
+  is_docs = isinstance(task, str) and 'docs' in task.split(',')
+  if train is None and 'data.train' not in fields and not is_docs:
+    raise InputError("train is None; give rows or a path, or task='docs', the embedded task.")
+  return start(spec, train, workdir, eval, **fields)
+
+
+def recipe(
+  task: str | Family = 'table', model: str | Path = '', **fields: Any
+) -> tuple[str, dict[str, Any]]:
+  """(FILE:ARGUMENTS of the config, fields) of finetune."""
   if isinstance(task, Family):
     task = f'table,objective={config_lib.add(task)}'
-  if train is None and 'data.train' not in fields and 'docs' not in task.split(','):
-    raise InputError("train is None; give rows or a path, or task='docs', the embedded task.")
   spec = f'{config_lib.CONFIGS}/finetune.py:task={task}'
   if model in config_lib.SIZES:
     spec += f',size={model}'
   elif model:
     fields['init_from'] = model
-  return start(spec, train, workdir, eval, **fields)
+  return spec, fields
 
 
 def pretrain(
@@ -120,8 +129,12 @@ def _given(folder, fields, **rows):
       path = str(folder / config_lib.ROWS / f'{split}-{frames.digest(table)}.parquet')
       values[f'data.{split}'] = path
       tables[path] = table
-  values.update(fields)
-  return [f'--config.{name}={value}' for name, value in values.items()], tables
+  return overrides_of(values | fields), tables
+
+
+def overrides_of(fields: Mapping[str, Any]) -> list[str]:
+  """The fields of a config as on a command line."""
+  return [f'--config.{name}={value}' for name, value in fields.items()]
 
 
 def _write(tables):

@@ -196,7 +196,7 @@ def test_a_workdir_that_was_moved_goes_on_with_the_same_rows(run, small, tmp_pat
 
 def test_what_is_public_shows():
   """To completion, help() and a star, though all but load is imported when it is asked for."""
-  assert dir(bert_jax) == ['__version__', 'finetune', 'load', 'pretrain', 'start']
+  assert dir(bert_jax) == ['__version__', 'cross_validate', 'finetune', 'load', 'pretrain', 'start']
   page = pydoc.plain(pydoc.render_doc(bert_jax))
   assert all(f'    {name}(' in page for name in bert_jax.__all__)
   star = {}

@@ -12,7 +12,7 @@ folders of task families. `python -m bert_jax.config` prints all.
 from bert_jax.config.check import ALL, SHARED, add, check, fields, flatten
 from bert_jax.config.check import nested, objectives, set_field
 from bert_jax.config.check import step_count, timeline_of
-from bert_jax.config.compare import LENGTH, ROWS, changes, fingerprint, pasts
+from bert_jax.config.compare import LENGTH, ROWS, changes, fingerprint, pasts, without_workdir
 from bert_jax.config.load import (
   CONFIGS,
   call,

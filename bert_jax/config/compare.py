@@ -33,6 +33,12 @@ def fingerprint(config: ConfigDict) -> str:
   return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def without_workdir(data: str) -> str:
+  """A spec of data; of rows in a workdir, which may be moved, their name, which has a checksum."""
+  path = Path(data)
+  return path.name if path.parent.name == ROWS else data
+
+
 def changes(old: ConfigDict, new: ConfigDict) -> list[str]:
   """The differences of two configs that decide a run's numbers: ['seed: 0 -> 1', ...]."""
   before, after = _deciding(old), _deciding(new)
@@ -47,9 +53,7 @@ def _deciding(config: ConfigDict) -> dict[str, Any]:
   """{name: value} of the fields that decide a run's numbers, and whether data.eval is given."""
   known = fields(config.objective)
   fixed = {name: value for name, value in flatten(config).items() if known[name].decides}
-  train = Path(config.data.train)
-  if train.parent.name == ROWS:  # of a workdir, which may be moved; its name has a checksum
-    fixed['data.train'] = train.name
+  fixed['data.train'] = without_workdir(config.data.train)
   if TASKS[config.objective].reads_corpus:
     fixed['data.eval is given'] = bool(config.data.eval)
   return fixed

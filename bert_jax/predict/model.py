@@ -12,6 +12,7 @@ import numpy as np
 from bert_jax import config as config_lib
 from bert_jax import models
 from bert_jax.command_line import show_log
+from bert_jax.copies import keep_compiled
 from bert_jax.errors import InputError, listed, log
 from bert_jax.models import layers
 from bert_jax.objectives.encode import encode, encode_mlm
@@ -226,6 +227,22 @@ class Model:
     if is_frame:
       return frames.beside(values, shown)
     return [value | answer for value, answer in zip(values, shown)]
+
+  def warm_up(self, task: str = '', **options: Any) -> None:
+    """Answers texts of every shape that packed_rows gives them, so that no later one, or of a pair
+    or a question with its context, waits for a compilation; what is compiled is kept for other
+    processes. task: '' is the default task. options: as later, since they shape the program."""
+    keep_compiled()
+    task = task or self.default_task
+    short = dict.fromkeys(self.ask(task).fields, 'a')
+    *_, field = short
+    room = packed_rows.SHORTEST
+    while room < 2 * self.limit:
+      self.answer(task, [short] * (room // 5), **options)  # so many share the slots of two rows
+      for rows in 1, 4, 16:
+        if rows == 1 or rows * room <= packed_rows.TOKENS:
+          self.answer(task, [short | {field: 'a ' * (room - 8)}] * rows, **options)
+      room *= 2
 
   # ---- What answers. -----------------------------------------------------------------------------
 

@@ -138,6 +138,9 @@ class Family:
   limit_field: str = ''  # the most tokens of an example (0: a row); '': rows are no examples
   rows_follow: bool = False  # whether a row continues the text of the previous row (memory)
 
+  # The column of the one label that a text has; '': it has none or several, or a number.
+  label_column: Callable[['ConfigDict'], str] = lambda config: ''
+
   # Its model.
   objective: Callable[['ConfigDict', 'Tokenizer'], 'Objective']
   microbatches: Callable[['ConfigDict'], int] = lambda config: 1  # in which its loss splits a batch

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 
+import jax
 import numpy as np
 import pytest
 from conftest import ROOT, fields
@@ -373,3 +374,26 @@ def test_lines_come_as_they_are_there(monkeypatch):
     os.write(writes, b'd')
     os.close(writes)
     assert list(chunks) == [[(6, 'end')]] and counts == {'invalid_utf8_lines': 1}
+
+
+@pytest.mark.parametrize('task', ['embed', 'classify', 'pair', 'tag', 'answer'])
+def test_after_a_warm_up_no_text_waits_for_a_compilation(make_model, task):
+  name = {'embed': 'table', 'classify': 'table', 'pair': 'mrpc', 'tag': 'ner', 'answer': 'squad'}
+  labels = [NER] if task == 'tag' else []
+  labels += ["--config.table.labels=('0','1')"] * (task in ('embed', 'classify'))
+  labels += ['--config.qa.max_query_length=16'] * (task == 'answer')
+  model = make_model(name[task], *labels)
+  model.warm_up(task)
+  found = []
+
+  def heard(event, seconds, **about):
+    found.extend([event] * event.endswith('backend_compile_duration'))
+
+  jax.monitoring.register_event_duration_secs_listener(heard)
+  rng, fields = np.random.default_rng(0), model.ask(task).fields
+  for number in (*range(1, 40), 200):
+    most = int(rng.choice([2, 5, 20, 100]))
+    rows = [{x: sentence(rng, most=most) for x in fields} for _ in range(number)]
+    model.answer(task, rows)
+  jax.monitoring.clear_event_listeners()
+  assert not found

@@ -104,6 +104,11 @@ def main_metric(config: ConfigDict) -> str:
   return 'micro_f1' if config.table.multi_label else 'accuracy'
 
 
+def label_column(config: ConfigDict) -> str:
+  table = config.table
+  return '' if table.regression or table.multi_label else table.label_column
+
+
 def from_released(config: ConfigDict, released: Released) -> None:
   labels, table = released.labels(), config.table
   if released.problem == 'regression' and len(labels) > 1:
@@ -246,6 +251,7 @@ CLASSIFICATION = labelled.family(
   sources=task.sources,
   resolve=task.resolve,
   formats=('table',),
+  label_column=label_column,
   main_metric=main_metric,
   fields=FIELDS,
   rules=rules,

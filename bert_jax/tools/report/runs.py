@@ -103,8 +103,12 @@ def status_of(run: Run) -> tuple[str, str]:
 
 
 def recipe(run: Run) -> str:
-  """The settings of a run that decide its result, but for the seed: equal in the runs of an arm."""
+  """The settings of a run that decide its result, but for the seed: equal in the runs of an arm, of
+  which each fold has rows of its own."""
   fields = {name: x for name, x in run.fields.items() if name not in NOT_OF_ARMS}
+  for name in ('data.train', 'data.eval'):
+    if config_lib.without_workdir(fields[name]) != fields[name]:
+      del fields[name]
   return without_seed(json.dumps(fields, sort_keys=True, default=str), run)
 
 
@@ -173,7 +177,8 @@ def judged_under(run: Run) -> dict[str, Any]:
     if path:
       under['vocabulary'] = hashlib.sha256(path.read_bytes()).hexdigest()[:8]
     return under
-  under['data.eval'] = run.fields['data.eval'] or run.fields['data.train']
+  spec = run.fields['data.eval'] or run.fields['data.train']
+  under['data.eval'] = config_lib.without_workdir(spec)
   accuracy = {name: x for name, x in data.baselines.items() if name.endswith('accuracy')}
   for name, level in (accuracy or data.baselines).items():
     under[f'{name} of a {level.kind}'] = f'{level.value:.6g}'
@@ -204,4 +209,5 @@ def fields_of(run: Run) -> dict[str, str]:
       fields |= {f'init_from: {name}': x for name, x in before.items() if name not in NOT_OF_ARMS}
     except InputError:  # a released model
       pass
-  return {name: without_seed(str(x), run) for name, x in fields.items()}
+  texts = {name: config_lib.without_workdir(str(x)) for name, x in fields.items()}
+  return {name: without_seed(x, run) for name, x in texts.items()}

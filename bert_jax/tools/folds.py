@@ -1,0 +1,143 @@
+"""Cross-validation: a run for each fold of some rows, and what the runs say together.
+
+    folds = bert_jax.cross_validate(rows, 'W', 5, model='minilm', epochs=[3, 6])
+    print(folds)  # the tables of a report
+    folds.metrics, folds.compare('macro_f1'), folds.answers()
+
+W is the folder of a sweep in which a fold stands for a seed, so reports of it count folds where
+they say seeds. The models of two folds share most of their training rows: intervals and p values
+are a little too good (Nadeau and Bengio 2003, https://doi.org/10.1023/A:1024068626366).
+"""
+
+import dataclasses
+import itertools
+import os
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bert_jax import config as config_lib
+from bert_jax import files, interactive
+from bert_jax.errors import InputError, first_line, listed, log, quoted
+from bert_jax.files import Path
+from bert_jax.predict.model import Model
+from bert_jax.tasks import TASKS
+from bert_jax.text import frames, tables
+from bert_jax.tools import report
+from bert_jax.tools.sweep import arms as sweep_arms
+from bert_jax.workdir import records
+
+ONE = 'all folds'  # the only arm
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Folds:
+  """The runs of a cross-validation, which have ended. arms: a name for each value of the argument
+  that has several, the baseline first. fold_of [N]: the fold that holds out each of the rows."""
+
+  workdir: Path
+  rows: pd.DataFrame
+  arms: list[str]
+  fold_of: np.ndarray
+
+  def __repr__(self) -> str:
+    return report.text(report.read(self.workdir))
+
+  @property
+  def metrics(self) -> pd.DataFrame:
+    """The metrics of each run: index arm and fold."""
+    df = report.long(self.workdir).query('final')
+    found = df.pivot(index=['arm', 'seed'], columns='metric', values='value')
+    return found.rename_axis(index=['arm', 'fold'])
+
+  def compare(self, metric: str = '') -> pd.DataFrame:
+    """The means of a metric over folds and their paired differences to the baseline, as
+    report.compare has them. '': the metric by which the runs are judged."""
+    panel = report.read(self.workdir).panels[0]
+    return panel.compared(metric or panel.metric)
+
+  def answers(self, arm: str = '') -> pd.DataFrame:
+    """What Model.predict says of each row, of the model that has not seen it. '': the baseline."""
+    found, order = [], np.argsort(self.fold_of, kind='stable')
+    for fold in range(self.fold_of.max() + 1):
+      model = Model(self.workdir / folder_of(arm or self.arms[0], fold))
+      found.append(model.predict(self.rows[self.fold_of == fold]))
+    return pd.concat(found).iloc[np.argsort(order)]
+
+
+def cross_validate(
+  rows: Any, workdir: str | Path, folds: int = 5, *, groups: str = '', seed: int = 0, **given: Any
+) -> Folds:
+  """Fine-tunes a model for each fold, on the rows of the other folds, and evaluates it on the rows
+  of its own. The same call goes on where it was stopped. What the first run compiles is kept.
+
+  rows: in memory, or the path of a table with a header. workdir: gets a folder for each run. folds:
+  how many; each has the same shares of the labels, if a text has one. groups: a column; rows that
+  have the same value there stay together, whatever their labels. seed: of the folds; that of a run
+  is the number of its fold. given: arguments and fields of finetune. A list for one of them
+  compares its values on the same folds; a tuple is one value."""
+  several = [name for name, x in given.items() if isinstance(x, list)]
+  if len(several) > 1:
+    raise InputError(f'{listed(several)} are lists; give one of them, and tuples for the others.')
+  arms = {ONE: given}
+  for name in several:
+    arms = {sweep_arms.name_of({name: str(x)}): given | {name: x} for x in given[name]}
+  recipes = {arm: interactive.recipe(**chosen) for arm, chosen in arms.items()}
+  configs = []  # of all, so that mistakes are found before the first run
+  for spec, fields in recipes.values():
+    configs.append(config_lib.load(spec, interactive.overrides_of(fields)))
+  if isinstance(rows, (str, os.PathLike)):
+    rows = [row for _, row in tables.records(str(rows), counts=Counter())]
+  if not isinstance(rows, pd.DataFrame):
+    rows = frames.table_of(rows, 'rows').to_pandas(types_mapper=pd.ArrowDtype)
+  labels = tables.first_of(rows.columns, TASKS[configs[0].objective].label_column(configs[0]))
+  fold_of = split(rows, folds, labels, groups, seed)
+  found = Folds(Path(workdir).expanduser(), rows, list(arms), fold_of)
+  planned = {}
+  for fold, arm in itertools.product(range(folds), arms):
+    planned[folder_of(arm, fold)] = {'arm': arm}
+  files.make_folder(found.workdir)
+  files.write_sealed(found.workdir / records.SWEEP, {'baseline': found.arms[0], 'runs': planned})
+  for fold, arm in itertools.product(range(folds), arms):
+    name, is_out = folder_of(arm, fold), fold_of == fold
+    log.info('fold %d of %d: %s', fold + 1, folds, name)
+    spec, fields = recipes[arm]
+    fields['seed'] = fold
+    interactive.start(spec, rows[~is_out], found.workdir / name, rows[is_out], **fields)
+  return found
+
+
+def folder_of(arm: str, fold: int) -> str:
+  return sweep_arms.joined('' if arm == ONE else arm, f'fold_{fold}')
+
+
+def split(rows: pd.DataFrame, folds: int, labels: str, groups: str, seed: int) -> np.ndarray:
+  """The fold [N] that holds out each row, by the columns of labels and groups ('': none);
+  InputError if a model would lack a label."""
+  from sklearn import model_selection  # slow to import
+
+  try:
+    if groups:
+      splitter = model_selection.GroupKFold(folds)
+    elif labels:
+      splitter = model_selection.StratifiedKFold(folds, shuffle=True, random_state=seed)
+    else:
+      splitter = model_selection.KFold(folds, shuffle=True, random_state=seed)
+    by = [list(map(str, rows[name])) if name else None for name in (labels, groups)]
+    fold_of = np.zeros(len(rows), int)
+    for fold, (_, held_out) in enumerate(splitter.split(rows, *by)):
+      fold_of[held_out] = fold
+  except KeyError:
+    raise InputError(f'there is no column {groups!r}, only {listed(rows.columns)}.') from None
+  except ValueError as error:
+    raise InputError(f'folds={folds} is not possible: {first_line(error)}.') from None
+  if labels:
+    found = pd.Series(fold_of).groupby(rows[labels].to_numpy()).nunique()
+    if found.min() < 2:
+      raise InputError(
+        f'the label {quoted(found.idxmin())} is in one fold only, whose model would not know it; '
+        'leave its rows out, or join it with another.'
+      )
+  return fold_of

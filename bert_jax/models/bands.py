@@ -27,10 +27,11 @@ Attend = Callable[[QKV, tuple[Pattern, Array | None]], Array]  # of a Pattern an
 
 def blocks_of(pattern: Pattern, widest: int, length: int) -> 'Bands | Whole':
   """How to cut rows of `length` tokens: Bands, or Whole where bands would save less than half of
-  the attention. widest: the window of the bands if pattern.window is an array."""
+  the attention, or if `length` is a symbol (predict/export.py). widest: the window of the bands if
+  pattern.window is an array."""
   window = pattern.window if isinstance(pattern.window, int) else widest
   queries, keys = pattern.queries, pattern.keys
-  if not window or queries is not keys or keys.places is not None:
+  if not window or queries is not keys or keys.places is not None or not isinstance(length, int):
     return Whole()
   back = window // 2 if is_constant(pattern.causal, False) else window - 1
   ahead = 0 if is_constant(pattern.causal, True) else window // 2

@@ -23,11 +23,13 @@ def unsupported(config: ModelConfig, causal: bool | str = False) -> str:
 
 def kernel_of(config: ModelConfig, pattern: Pattern) -> str:
   """Which of attention_kernels.KERNELS computes the attention of a Pattern: 'auto' is splash within
-  long rows on a TPU, if it can compute the model, else einsum."""
+  long rows on a TPU, if it can compute the model, else einsum, as for rows whose length is a symbol
+  (predict/export.py)."""
   kernel = config.attention_implementation
   if kernel != 'auto':
     return kernel
-  is_long = pattern.queries is pattern.keys and pattern.queries.segment_ids.shape[1] >= LONG
+  length = pattern.queries.segment_ids.shape[1]
+  is_long = pattern.queries is pattern.keys and isinstance(length, int) and length >= LONG
   if is_long and attention_kernels.on_tpu():
     splash = dataclasses.replace(config, attention_implementation='splash')
     if not any(_faults_of_kernels(splash, pattern.causal)):

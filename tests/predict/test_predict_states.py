@@ -10,9 +10,11 @@ from pathlib import Path
 
 import flax.linen as nn
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import safetensors.numpy
 import vocabularies
 from references import drawn
 from scipy.special import softmax
@@ -24,6 +26,7 @@ from bert_jax import tokenizers
 from bert_jax.config import InputError
 from bert_jax.convert import exported_tokenizers
 from bert_jax.convert.sentence_transformers import Vector
+from bert_jax.models import attention_kernels
 from bert_jax.predict import Model, cpu_kernels, export
 from bert_jax.workdir import trained
 
@@ -130,6 +133,29 @@ def test_an_exported_model_needs_none_of_our_code(model_folder, pretrained_model
   np.testing.assert_allclose(found, pretrained_model.embed(texts), atol=1e-5)
   about = json.loads((tmp_path / 'export.json').read_text())
   assert about['task'] == 'embed' and about['platforms'] == ['cpu', 'tpu', 'cuda']
+
+
+@pytest.mark.parametrize('window', [0, 8])
+def test_a_program_takes_rows_of_512_tokens_and_more(
+  window, vocab, tokenizer, tmp_path, monkeypatch
+):
+  """The length of its rows is a symbol, which is not known to be long or short. It is for CPUs,
+  too, if it is written on a TPU."""
+  config = load_pretrain(vocab, 1)
+  config.data.seq_length = config.model.max_position_embeddings = 600
+  config.model.update(attention_probs_dropout_prob=0.0, attention_window=window)
+  model = random_model(config, tokenizer)
+  with monkeypatch.context() as patch:
+    patch.setattr(attention_kernels, 'on_tpu', lambda: True)
+    export.write(model, 'embed', tmp_path)
+  program = jax.export.deserialize((tmp_path / 'model.stablehlo').read_bytes())
+  weights = safetensors.numpy.load_file(tmp_path / 'weights.safetensors')
+  ids = np.random.default_rng(0).integers(5, 30, (1, 600), np.int32)
+  for length in (7, 600):
+    rows = ids[:, :length], 0 * ids[:, :length], 0 * ids[:, :length] + 1
+    expected = export.forward(model, 'embed', model.params, *rows)['embedding']
+    found = program.call(weights, *rows)['embedding']
+    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 @pytest.fixture

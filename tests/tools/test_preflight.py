@@ -14,6 +14,7 @@ from test_pod_estimates import fake_mesh as mesh_of
 
 from bert_jax import config as c
 from bert_jax import models, sharding
+from bert_jax.errors import InputError
 from bert_jax.text import documents
 from bert_jax.tools.preflight import __main__ as preflight
 from bert_jax.tools.preflight import best, chips, compilation, estimate, hlo, schedules, step_time
@@ -318,6 +319,25 @@ def test_a_program_is_compiled_once(tmp_path, monkeypatch):
   monkeypatch.setattr(compilation, 'versions', lambda: 'jax 99')
   compiled()
   assert len(times) == 3
+
+
+def test_schedules_of_a_program_that_was_refused_are_forgotten(tmp_path, monkeypatch):
+  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
+  monkeypatch.setattr(schedules, '_folder', tmp_path / 'schedules')
+  lowered, left = jax.jit(lambda x: x @ x).lower(jnp.ones((8, 8))), []
+
+  class Lowered:
+    as_text = staticmethod(lowered.as_text)
+
+    def compile(self):
+      left.append(schedules._folder.exists())
+      schedules._folder.mkdir()
+      raise ValueError('vmem is full')
+
+  for options in ({'a': 1}, {'a': 2}):
+    with pytest.raises(InputError, match='vmem is full'):
+      compilation.compiled(Lowered(), jax.devices()[:1], 'a step for', options)
+  assert left == [False, False]
 
 
 SIZES = dict(num_hidden_layers=1, hidden_size=128, num_attention_heads=2, intermediate_size=256)

@@ -53,6 +53,7 @@ def compiled(lowered: Lowered, devices: Devices, what: str, options: Options = N
   if kept:
     return kept
   print(f'compiling {name}', file=sys.stderr)
+  schedules.read([])  # forgets those of a program that was refused
   with quiet():
     try:
       (made,) = aside(lambda x: x.compile(), [lowered])

@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.metrics import accuracy_score
-from small_tables import WORDS, fields, sentence
+from small_tables import WORDS, fields, finetune, sentence
+from test_classification import outputs_of
 
 import bert_jax
 from bert_jax import config as c
@@ -17,6 +18,7 @@ from bert_jax.tasks.faulty_records import Problems
 from bert_jax.text import frames
 from bert_jax.tools import convert
 
+MULTI = 'table.multi_label=true'
 COLUMNS = {  # {kind of a column: its labels in their order}
   'int': [1, 2, 10],
   'numpy': [np.int64(-1), np.int64(3)],
@@ -74,12 +76,18 @@ def test_labels_are_as_pandas_has_them(kind, suffix, tmp_path):
   assert label_sets.values(as_text.table) == config.table.labels
 
 
-def test_several_labels_and_their_weights_keep_the_type(tmp_path):
+def test_several_labels_and_their_weights_keep_the_type(tmp_path, vocab, tokenizer):
   several = [{'sentence': 'old', 'label': x} for x in ([3], [], [10, 3], [10])]
-  config = resolved(written(tmp_path / 't.jsonl', several), 'table.multi_label=true')
+  config = resolved(written(tmp_path / 't.jsonl', several), MULTI)
   assert label_sets.values(config.table) == (3, 10)
   read = [x.label for x in reading.read(config, 'train', Problems('train'))]
   assert read == [(3,), (), (10, 3), (10,)]
+  source, outputs = outputs_of(finetune(vocab, tmp_path / 't.jsonl', MULTI), tokenizer)
+  answers = source.answers(outputs)
+  assert {x for answer in answers for x in answer['prediction']} == {3, 10}
+  lines = [','.join(map(str, answer['prediction'])) for answer in answers]
+  table = source.files(answers)['predictions.tsv'].splitlines()
+  assert [line.split('\t')[1] for line in table[1:]] == lines
   rows = rows_of([0, 1], 9)
   path = written(tmp_path / 't.parquet', rows)
   weighed = resolved(path, "table.class_weights=('balanced',)", 'table.labels=0,1')

@@ -31,7 +31,6 @@ def keep_compiled() -> None:
     return
   jax.config.update('jax_compilation_cache_dir', str(cache_folder() / 'compiled'))
   jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
-  jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
   compilation_cache.reset_cache()  # it may have begun without a folder
 
 

@@ -98,11 +98,11 @@ def attend(
 ) -> Array:
   """Attention by one of the KERNELS: softmax(q k' / sqrt(d) + bias) v, by a Pattern: [B, Tq, H, d].
 
-  A query that sees nothing (padding) gets some finite value. key, rate: dropout of the
-  probabilities. kernel: 'einsum' is softmax_attention above; 'xla' and 'cudnn' are implementations
-  of jax.nn.dot_product_attention; 'splash' is Pallas's kernel for TPUs, which never holds all
-  probabilities of a row; without a TPU 'xla' runs instead. The softmax is float32 in all of them.
-  What each kernel cannot do, and which one 'auto' is: see refusals.py."""
+  A query that sees nothing (padding) gets some finite value, on which no loss may depend. key,
+  rate: dropout of the probabilities. kernel: 'einsum' is softmax_attention above; 'xla' and 'cudnn'
+  are implementations of jax.nn.dot_product_attention; 'splash' is Pallas's kernel for TPUs, which
+  never holds all probabilities of a row; without a TPU 'xla' runs instead. The softmax is float32
+  in all of them. What each kernel cannot do, and which one 'auto' is: see refusals.py."""
   if kernel == 'splash':
     if on_tpu():
       return splash(qkv, pattern)

@@ -58,6 +58,10 @@ def search(
   """Tries one field after the other, and keeps what is faster, or the first to fit: (the changed
   fields, the report with them). report: of the config as it is."""
   fields: dict[str, Any] = {}
+  if report['fits'] and report['kernels'] and math.isinf(seconds(report)):
+    log.info('kernels have no time on these chips; the search begins with einsum')
+    fields = {'model.attention_implementation': 'einsum'}
+    report = estimate.estimate(estimate.changed(config, fields), devices, chip)
   for name, value in choices(config, report, devices):
     if estimate.changed(config, fields)[name.partition('.')[0]][name.partition('.')[2]] == value:
       continue

@@ -23,8 +23,8 @@ def table(reports: Mapping[str, Mapping[str, Any]], prices: Sequence[float]) -> 
   first = next(iter(reports.values()))
   assumed = ', assumed, since its length depends on its data' if first['assumed'] else ''
   length = f'{first["steps"]:,} steps{assumed}; {first["tokens"] / 1e9:,.4g} B tokens'
-  error = 'by a cost model: schedules of BERT-base take 6 % less (v6e) to 12 % more time (v5e)'
-  return '\n'.join([*aligned(rows), f'{length}; without evaluations and checkpoints', error])
+  model = 'by a cost model; without evaluations and checkpoints'
+  return '\n'.join([*aligned(rows), f'{length}; {model}'])
 
 
 def _cells(report, price):

@@ -19,22 +19,24 @@ _BUNDLE = re.compile(r'^ *(?:0|0x[0-9a-f]+) +(LB)? *: ')
 _END = re.compile(r'%(\w+) = scmp\.ge\.\w+\.totalorder %\w+, (\d+) /\* loop exit test')
 _JUMP = re.compile(r'sbr\.rel \(!%(\w+)\)')
 _folder: Path | None = None
+_flags = ''  # the user's LIBTPU_INIT_ARGS
 
 
 def ask() -> None:
   """Has libtpu, which is not loaded yet, write schedules into a temporary folder."""
-  global _folder
+  global _folder, _flags
   if _folder is None:
+    _flags = os.environ.get('LIBTPU_INIT_ARGS', '')
     _folder = Path(tempfile.mkdtemp(prefix='bert_jax_schedules_'))
     atexit.register(shutil.rmtree, _folder, ignore_errors=True)
     ours = f'--xla_jf_dump_to={_folder} --xla_jf_dump_llo_text=true'
     ours += f' --xla_jf_dump_llo_pass_label_regex={PASSES}'
-    os.environ['LIBTPU_INIT_ARGS'] = f'{os.environ.get("LIBTPU_INIT_ARGS", "")} {ours}'
+    os.environ['LIBTPU_INIT_ARGS'] = f'{_flags} {ours}'
 
 
 def flags() -> str:
   """LIBTPU_INIT_ARGS without what `ask` adds."""
-  return os.environ.get('LIBTPU_INIT_ARGS', '').partition(' --xla_jf_dump_to=')[0]
+  return _flags if _folder else os.environ.get('LIBTPU_INIT_ARGS', '')
 
 
 def cycles_of(schedule: str) -> int:

@@ -17,9 +17,8 @@ from bert_jax.models.positions import POSITIONS
 
 class Embeddings(nn.Module):
   """The vectors of tokens, x [B, T, D] in `config.dtype`, from three arrays of ids [B, T].
-  Words are rounded to that type, as in the head. Vectors and gradients are added in the type of
-  the table, float32 in training: in bfloat16 a sum over all tokens of a row would stop growing at
-  256. rows/batches.py checks ids."""
+  Words are rounded to that type, as in the head. Vectors and gradients are added in the table's,
+  in training float32: a sum in bfloat16 would stop growing at 256. rows/batches.py checks ids."""
 
   config: ModelConfig
 

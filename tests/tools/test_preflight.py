@@ -157,7 +157,14 @@ def test_what_the_compiler_says_when_it_does_not_fit(text, used, limit):
   assert compilation.too_large(RuntimeError(text)) == (int(used * 2**30), int(limit * 2**30))
 
 
-NOWHERE = {'fits': False, 'estimates': {}, 'hbm_bytes': 19e9, 'hbm_limit': 17e9, 'chips': 16}
+NOWHERE = {
+  'kernels': {},
+  'fits': False,
+  'estimates': {},
+  'hbm_bytes': 19e9,
+  'hbm_limit': 17e9,
+  'chips': 16,
+}
 NOWHERE |= {'steps': 500, 'assumed': False, 'tokens': 4e9}
 
 
@@ -209,7 +216,10 @@ def searched(seconds_of, monkeypatch, **changes):
     seconds = seconds_of(config)
     if seconds is None:
       return NOWHERE
-    return NOWHERE | {'fits': True} if seconds == 'unknown' else took(seconds)
+    if seconds == 'unknown':
+      splash = {'splash_mha': 0} if config.model.attention_implementation == 'splash' else {}
+      return NOWHERE | {'fits': True, 'kernels': splash}
+    return took(seconds)
 
   as_if_compiled(report_of, monkeypatch)
   report = report_of(config, grid(16), None)
@@ -235,6 +245,10 @@ def test_what_is_faster_or_first_to_fit_is_kept(monkeypatch):
   fields, _ = searched(by_layer, monkeypatch, **{'mesh.fsdp': 4})
   assert fields == {'mesh.gather': 'layer'}
   assert searched(lambda config: 'unknown', monkeypatch) == ({}, math.inf)
+  # Where kernels have no time, what they stand beside is compared with einsum.
+  kind = 'model.attention_implementation'
+  timed = lambda config: 'unknown' if config.model.attention_implementation == 'splash' else 3.0
+  assert searched(timed, monkeypatch, **{kind: 'splash'}) == ({kind: 'einsum'}, 3.0)
 
 
 @pytest.mark.parametrize(

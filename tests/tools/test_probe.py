@@ -123,12 +123,53 @@ def test_minimal_pairs_are_judged_by_their_sums(model, pairs):
   result = probe_pieces.minimal_pairs(model, read, Counter())
   sums = lambda texts: [x['log_probability'] for x, _ in model.ask('perplexity').replies(texts)]
   right = np.array(sums([p.good for p in read])) > sums([p.bad for p in read])
-  assert result['accuracy'] == result['by_uid']['order'] == right.mean() and result['pairs'] == 6
+  assert result['accuracy'] == result['by_uid']['order']['accuracy'] == right.mean()
+  assert result['pairs'] == 6 and result['ties'] == 0 and result['by_group'] == {}
+  assert [item == 'good' for item in result['items'].choice] == right.tolist()
   turned = [p._replace(good=p.bad, bad=p.good) for p in read]
   assert probe_pieces.minimal_pairs(model, turned, Counter())['accuracy'] == 1 - right.mean()
   same = [p._replace(bad=p.good) for p in read]
   result = probe_pieces.minimal_pairs(model, same, Counter())
-  assert result['ties'] == 6 and result['accuracy'] == 0
+  assert result['ties'] == 6 and (result['accuracy'], result['official']) == (0, 1)
+
+
+def test_a_group_counts_each_paradigm_alike():
+  """As BabyLM's board does; a tie is right there and wrong here."""
+  uids = ['a', 'a', 'a', 'b', 'c']
+  pairs = [
+    probe_pieces.Pair('', '', uid, term='', field='syntax' * (uid != 'c'), group='blimp')
+    for uid in uids
+  ]
+  sums = np.array([[-3, -4], [-5, -4], [-2, -1.5], [-7, -7], [-1, -3]])
+  result = probe_pieces.judged(pairs, sums)
+  assert result['accuracy'] == pytest.approx(2 / 5) and result['official'] == pytest.approx(3 / 5)
+  assert result['by_group']['blimp']['accuracy'] == pytest.approx((1 / 3 + 0 + 1) / 3)
+  assert result['by_group']['blimp']['official'] == pytest.approx((1 / 3 + 1 + 1) / 3)
+  assert result['by_field'] == {'syntax': {'accuracy': 0.25, 'official': 0.5}}
+  assert result['items'].choice.tolist() == ['good', 'bad', 'bad', 'tie', 'good']
+
+
+def test_within_words_a_piece_does_not_see_those_behind_it(model):
+  """A word of several pieces is read from left to right; the other words are seen."""
+  text = 'the garden meets a stonemarket .'
+  (ids,) = model.tokenizer.ids_batch([text])
+  starts = model.tokenizer.word_starts(ids, np.zeros(1, int))
+  assert 0 < starts.sum() < len(ids)
+  (logs,) = probe_pieces.logs_of(model, [ids], Counter(), '', within_words=True)
+  word = np.cumsum(starts)
+  logits_of = model.compiled(
+    lambda params, row: model.mlm_logits(params, model.hidden(params, row))
+  )
+  for at in range(len(ids)):
+    behind = (np.arange(len(ids)) >= at) & (word == word[at])
+    masked = np.where(behind, model.tokenizer.mask_id, ids)
+    tokens = np.array([[model.tokenizer.cls_id, *masked, model.tokenizer.sep_id]])
+    batch = {'input_ids': tokens, 'segment_ids': np.ones_like(tokens)}
+    batch['token_type_ids'] = np.zeros_like(tokens)
+    batch['position_ids'] = np.arange(tokens.shape[1])[None]
+    logits = np.asarray(logits_of(model.weights, batch), np.float64)[0, at + 1]
+    expected = logits[ids[at]] - np.log(np.exp(logits).sum())
+    assert logs[at] == pytest.approx(expected, abs=1e-4)
 
 
 def test_hidden_states_are_those_of_predict(model, sentences):
@@ -189,11 +230,14 @@ def test_the_means_of_heads_are_over_pieces_of_all_sentences(model, sentences):
 def test_all_checkpoints_are_probed(pretrained, conllu, pairs, tmp_path):
   workdir = tmp_path / 'run'
   shutil.copytree(pretrained[0], workdir)
-  given = f'--model {workdir} --conllu en={conllu} --pairs {pairs} --checkpoint all'
+  given = f'--model {workdir} --conllu en={conllu} --pairs turned={pairs} --checkpoint all'
   probe.main([*given.split(), '--sentences', '10'])
   results = {n: json.loads((workdir / f'probe/{n}.json').read_text()) for n in (10, 20)}
   for n, result in results.items():
     assert result['step'] == n and not result['skipped'] and len(result['attention']) == 2
+    choices = (workdir / f'probe/{n}-pairs.jsonl').read_text().splitlines()
+    right = sum(json.loads(line)['choice'] == 'good' for line in choices)
+    assert result['pairs']['by_group']['turned']['accuracy'] == right / 6
   assert results[10]['losses']['all']['loss'] > results[20]['losses']['all']['loss']
   assert 'not probed' not in (workdir / 'probe/table.txt').read_text()
 

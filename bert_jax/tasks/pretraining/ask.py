@@ -145,12 +145,21 @@ class Perplexity(Packed):
 
 class TokenScores(Examples):
   """Texts, cut to fit, of which each token gets a probability. text_of [E]: the number of each
-  example's text, which is one example to a causal model, else n: each of its n pieces is masked."""
+  example's text, which is one example to a causal model, else n: each of its n pieces is masked.
+  within_words: so are the pieces behind it in its word (Kauf & Ivanova 2023,
+  https://arxiv.org/abs/2305.10588). InputError if the model is causal."""
 
   def __init__(
-    self, model: Any, records: Sequence, texts: Sequence[np.ndarray], problems: Problems
+    self,
+    model: Any,
+    records: Sequence,
+    texts: Sequence[np.ndarray],
+    problems: Problems,
+    within_words: bool = False,
   ):
     self.records, self.causal = records, model.config.model.causal
+    if self.causal and within_words:
+      raise InputError('this model is causal: it reads a word from left to right anyway.')
     cut = [ids[: model.limit - 2] for ids in texts]
     number = sum(len(ids) > model.limit - 2 for ids in texts)
     if number:
@@ -162,7 +171,12 @@ class TokenScores(Examples):
     else:
       self.read, self.text_of, examples = cut, np.repeat(np.arange(len(sizes)), sizes), []
       for ids in cut:
-        masked = np.where(np.eye(len(ids), dtype=bool), model.tokenizer.mask_id, ids)
+        is_masked = np.eye(len(ids), dtype=bool)
+        if within_words:
+          starts = model.tokenizer.word_starts(ids, np.zeros(min(1, len(ids)), int))
+          word = np.cumsum(starts)
+          is_masked |= np.triu(word[:, None] == word)
+        masked = np.where(is_masked, model.tokenizer.mask_id, ids)
         examples += [(row,) for row in masked]
       at = np.concatenate([np.arange(1, n + 1, dtype=np.int32) for n in (*sizes, 0)])
       targets['targets'] = np.concatenate([*cut, np.zeros(0, np.int32)])

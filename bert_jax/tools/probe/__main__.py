@@ -1,10 +1,10 @@
 """Probes a run or released weights: losses of kinds of pieces, minimal pairs, layers, attention.
 
     python -m bert_jax.tools.probe --model W --conllu $DATA/ud/en_ewt-ud-dev.conllu \
-        --pairs '$DATA/blimp/*.jsonl' [--checkpoint all] [--text de=german.txt]
+        --pairs 'blimp=$DATA/blimp/*.jsonl' [--checkpoint all] [--text de=german.txt]
 
 W is a workdir, a Hugging Face folder, or another SRC of bert_jax.tools.convert. Results are written
-to W/probe (or --out): STEP.json and table.txt.
+to W/probe (or --out): STEP.json, table.txt, and STEP-pairs.jsonl with the choice in each pair.
 """
 
 import argparse
@@ -33,10 +33,12 @@ if TYPE_CHECKING:
   from pandas import DataFrame
 
 ATTENTION_SENTENCES = 100  # that attention is averaged over
+PAIRS = 'pairs', 'pairs_within_words'
 # {kind: the options that give what it is probed on}
 KINDS = {
   'losses': '--conllu or --text',
   'pairs': '--pairs',
+  'pairs_within_words': '--pairs',
   'layers': 'more sentences of --conllu',
   'attention': '--conllu or --text',
 }
@@ -90,6 +92,8 @@ def result_of(
     return probe_pieces.losses(model, sentences, counts)
   if kind == 'pairs' and pairs:
     return probe_pieces.minimal_pairs(model, pairs, counts)
+  if kind == 'pairs_within_words' and pairs:
+    return probe_pieces.minimal_pairs(model, pairs, counts, within_words=True)
   if kind == 'layers':
     tagged = [sentence for sentence in sentences if any(sentence.tags)]
     return probe_layers.linear(model, tagged)
@@ -107,8 +111,11 @@ def table(results: Sequence[Mapping[str, Any]]) -> str:
     row = {'step': result['step']}
     if 'losses' in result:
       row |= result['losses']['all']
-    if 'pairs' in result:
-      row['pairs'] = result['pairs']['accuracy']
+    for kind in PAIRS:
+      if kind in result:
+        row[kind] = result[kind]['accuracy']
+        for name, scores in result[kind]['by_group'].items():
+          row[f'{name} of {kind}'] = scores['accuracy']
     if 'layers' in result:
       accuracy = result['layers']['accuracy']
       row['best layer'] = int(np.argmax(accuracy))
@@ -133,9 +140,10 @@ def groups(result: Mapping[str, Any]) -> Iterator['DataFrame']:
     for key, group in of_groups.items():
       rows.append({name: key} | group)
     yield pd.DataFrame(rows)
-  for name in ('by_term', 'by_uid'):
-    of_groups = result.get('pairs', {}).get(name, {})
-    yield pd.DataFrame(of_groups.items(), columns=[f'pairs {name}', 'accuracy'])
+  for kind in PAIRS:
+    for name in ('by_group', 'by_field', 'by_term', 'by_uid'):
+      of_groups = result.get(kind, {}).get(name, {})
+      yield pd.DataFrame.from_dict(of_groups, 'index').reset_index(names=f'{kind} {name}')
   if 'layers' in result:
     layers = result['layers']
     frame = pd.DataFrame({'accuracy': layers['accuracy'], 'control': layers['control']})
@@ -177,6 +185,10 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
     result |= probe(model, args, pairs, counts)
     results.append(result)
     out.mkdir(parents=True, exist_ok=True)
+    for kind in PAIRS:
+      if kind in result:
+        items = result[kind].pop('items').to_json(orient='records', lines=True)
+        write_whole(out / f'{result["step"]}-{kind}.jsonl', items)
     write_sealed(out / f'{result["step"]}.json', result, indent=1)
   write_whole(out / 'table.txt', table(results))
   return results
@@ -189,9 +201,10 @@ def main(argv: Sequence[str] | None = None) -> None:
   add('--checkpoint', default='', help=f'all, {CHECKPOINT}')
   add('--conllu', action='append', default=[], metavar='[LANGUAGE=]SPEC', help='tagged sentences')
   add('--text', action='append', default=[], metavar='[LANGUAGE=]SPEC', help='a sentence a line')
-  add('--pairs', action='append', default=[], metavar='SPEC', help="minimal pairs, BLiMP's JSONL")
+  add('--pairs', action='append', default=[], metavar='[NAME=]SPEC', help="pairs, BLiMP's JSONL")
   add('--sentences', type=int, default=500, help='of each SPEC, and pairs of each file; 0: all')
-  add('--only', default=','.join(KINDS), metavar='A,B', help='default: all of these')
+  usual = 'losses,pairs,layers,attention'
+  add('--only', default=usual, metavar='A,B', help=f'some of {", ".join(KINDS)}; default: {usual}')
   add('--out', default='', help='folder of the results; default: MODEL/probe')
   args = parser.parse_args(argv)
   with command_line():

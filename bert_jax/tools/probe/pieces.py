@@ -1,8 +1,9 @@
 """A model's losses on the pieces of a text and on minimal pairs, beside unigrams and bigrams.
 
 A masked model is asked with one piece masked at a time (Salazar et al. 2020,
-https://arxiv.org/abs/1910.14659), a causal one from left to right. A minimal pair counts as right
-if the good sentence has the higher sum of log probabilities (Warstadt et al. 2020, BLiMP,
+https://arxiv.org/abs/1910.14659), or with the later pieces of its word masked, too (Kauf & Ivanova
+2023, https://arxiv.org/abs/2305.10588); a causal one from left to right. A minimal pair counts as
+right if the good sentence has the higher sum of log probabilities (Warstadt et al. 2020, BLiMP,
 https://arxiv.org/abs/1912.00582).
 
 Unigrams: (count + 1) / (tokens + pieces of the vocabulary). Bigrams, given the previous piece (or
@@ -19,6 +20,7 @@ import numpy as np
 
 from bert_jax.command_line import progress
 from bert_jax.errors import InputError
+from bert_jax.files import Path
 from bert_jax.predict import Model
 from bert_jax.tasks.ask import RecordProblems
 from bert_jax.tasks.pretraining.ask import TokenScores
@@ -35,8 +37,10 @@ class Pair(NamedTuple):
 
   good: str
   bad: str
-  uid: str  # what it tests
-  term: str  # the field of linguistics
+  uid: str  # the paradigm, that is what it tests
+  term: str  # the phenomenon
+  field: str  # of linguistics
+  group: str  # the NAME of its NAME=SPEC
 
 
 def logs_of(
@@ -44,14 +48,16 @@ def logs_of(
   ids: Sequence[np.ndarray],
   counts: Counter[str],
   name: str,
+  within_words: bool = False,
 ) -> list[np.ndarray]:
-  """The log probabilities of the pieces in each array of ids. name: for the progress bar."""
+  """The log probabilities of the pieces in each array of ids. name: for the progress bar.
+  within_words: as TokenScores."""
   ask: Any = model.ask('perplexity')
   outputs = ask.model.compiled(ask.outputs)
   problems, out = RecordProblems(), []
   for at in progress(range(0, len(ids), AT_ONCE), name, 'batches'):
     part = ids[at : at + AT_ONCE]
-    examples = TokenScores(ask.model, part, part, problems)
+    examples = TokenScores(ask.model, part, part, problems, within_words)
     logs = {}
     if examples.texts:
       logs = dict(examples.logs(ask.model.outputs(outputs, examples)))
@@ -154,47 +160,83 @@ def read_pairs(specs: Sequence[str], most: int, counts: Counter[str]) -> list[Pa
   """Reads `most` pairs (0: all) of each file of BLiMP's JSONL: sentence_good, sentence_bad, UID."""
   out = []
   for spec in specs:
-    for path in files.expand(spec):
-      pairs = []
-      for number, line in files.lines(path, Counter()):
-        record = files.parse_json(line, f'{path.name}:{number}', Counter())
-        try:
-          good, bad = record['sentence_good'], record['sentence_bad']
-        except KeyError as error:
-          raise InputError(
-            f'{path.name}:{number} has no {error}: it is no pair of BLiMP.'
-          ) from None
-        uid = record.get('UID', path.stem)
-        pairs.append(Pair(good, bad, uid, record.get('linguistics_term', '')))
-      out += drawn(pairs, most, 'pairs not used (--sentences)', counts)
+    for group, part in files.parts(spec):
+      for path in files.expand(part):
+        pairs = _pairs_of(path, group)
+        out += drawn(pairs, most, 'pairs not used (--sentences)', counts)
   return out
 
 
-def minimal_pairs(model: Model, pairs: Sequence[Pair], counts: Counter[str]) -> dict[str, Any]:
-  """Scores minimal pairs of read_pairs: {'accuracy', 'pairs', 'ties', 'by_uid', 'by_term'}. A pair
-  of sums that are equal up to rounding, or with an empty sentence, is wrong."""
+def _pairs_of(path: Path, group: str) -> list[Pair]:
+  pairs = []
+  for number, line in files.lines(path, Counter()):
+    record = files.parse_json(line, f'{path.name}:{number}', Counter())
+    texts = [record.get('sentence_good'), record.get('sentence_bad')]
+    if not all(isinstance(text, str) for text in texts):
+      raise InputError(
+        f'{path.name}:{number} lacks a text sentence_good or sentence_bad: it is no pair of BLiMP.'
+      )
+    pair = Pair(
+      *texts,
+      uid=record.get('UID', path.stem),
+      term=record.get('linguistics_term', ''),
+      field=record.get('field', ''),
+      group=group,
+    )
+    pairs.append(pair)
+  return pairs
+
+
+def minimal_pairs(
+  model: Model, pairs: Sequence[Pair], counts: Counter[str], within_words: bool = False
+) -> dict[str, Any]:
+  """Scores minimal pairs of read_pairs: {'pairs', 'accuracy', 'ties', 'official', 'by_group',
+  'by_uid', 'by_field', 'by_term', 'items'}.
+
+  accuracy: of all pairs; one of sums that are equal up to rounding, or with an empty sentence, is
+  wrong. official: the same with the ties right, as the script of BabyLM counts them. by_group: the
+  mean over the paradigms of each group, which is what BabyLM's board shows. items: of each pair its
+  paradigm, the two sums and which sentence is chosen: good, bad or tie."""
   texts = []
   for pair in pairs:
     texts += [pair.good, pair.bad]
-  logs = logs_of(model, model.tokenizer.ids_batch(texts), counts, 'minimal pairs')
-  sums = np.array([x.sum() if len(x) else np.nan for x in logs])
-  good, bad = sums[0::2], sums[1::2]
+  ids = model.tokenizer.ids_batch(texts)
+  logs = logs_of(model, ids, counts, 'minimal pairs', within_words)
+  sums = np.array([x.sum() if len(x) else np.nan for x in logs]).reshape(-1, 2)
+  return judged(pairs, sums)
+
+
+def judged(pairs: Sequence[Pair], sums: np.ndarray) -> dict[str, Any]:
+  """What minimal_pairs returns, of the log probabilities [n, 2] of the sentences of n pairs."""
+  import pandas as pd
+
+  good, bad = sums.T
   is_tie = np.isclose(good, bad, rtol=1e-6, atol=1e-6)
   is_right = (good > bad) & ~is_tie
+  frame = pd.DataFrame(pairs).assign(accuracy=is_right, official=is_right | is_tie)
+  scores = ['accuracy', 'official']
 
-  def accuracies(values: Sequence[str]) -> dict[str, float]:
-    """The accuracy by each of the values that the pairs have."""
-    of_pairs = np.array(values)
-    out = {}
-    for value in sorted(set(values)):
-      if value:
-        out[value] = float(is_right[of_pairs == value].mean())
-    return out
+  def by(name: str, some: pd.DataFrame) -> dict[str, dict[str, float]]:
+    """The means by each of the values of a column that pairs have."""
+    named = some[some[name] != '']
+    return named.groupby(name)[scores].mean().to_dict('index')
 
+  of_paradigms = frame.groupby(['group', 'uid'])[scores].mean().reset_index()
+  items = pd.DataFrame(
+    {
+      'uid': frame.uid,
+      'good': good,
+      'bad': bad,
+      'choice': np.select([is_tie, is_right], ['tie', 'good'], 'bad'),
+    }
+  )
   return {
     'pairs': len(pairs),
-    'accuracy': float(is_right.mean()),
+    **frame[scores].mean().to_dict(),
     'ties': int(is_tie.sum()),
-    'by_uid': accuracies([pair.uid for pair in pairs]),
-    'by_term': accuracies([pair.term for pair in pairs]),
+    'by_group': by('group', of_paradigms),
+    'by_uid': by('uid', frame),
+    'by_field': by('field', frame),
+    'by_term': by('term', frame),
+    'items': items,
   }

@@ -357,7 +357,7 @@ def test_packed_rows_of_a_modernbert(tmp_path, recorded):
   model = models.ModelConfig(**found.config.model)
   batch, times = first_batch(), 10
   real = batch['segment_ids'] > 0
-  length = times * real.sum()
+  length = int(times * real.sum())
   names = 'input_ids', 'token_type_ids', 'position_ids'
   packed = {name: np.tile(batch[name][real], times)[None] for name in names}
   numbers = np.arange(4 * times, dtype=np.int32) + 1

@@ -125,7 +125,7 @@ def test_minimal_pairs_are_judged_by_their_sums(model, pairs):
   right = np.array(sums([p.good for p in read])) > sums([p.bad for p in read])
   assert result['accuracy'] == result['by_uid']['order']['accuracy'] == right.mean()
   assert result['pairs'] == 6 and result['ties'] == 0 and result['by_group'] == {}
-  assert [item == 'good' for item in result['items'].choice] == right.tolist()
+  assert [item == 'good' for item in result['items'].chosen] == right.tolist()
   turned = [p._replace(good=p.bad, bad=p.good) for p in read]
   assert probe_pieces.minimal_pairs(model, turned, Counter())['accuracy'] == 1 - right.mean()
   same = [p._replace(bad=p.good) for p in read]
@@ -146,7 +146,7 @@ def test_a_group_counts_each_paradigm_alike():
   assert result['by_group']['blimp']['accuracy'] == pytest.approx((1 / 3 + 0 + 1) / 3)
   assert result['by_group']['blimp']['official'] == pytest.approx((1 / 3 + 1 + 1) / 3)
   assert result['by_field'] == {'syntax': {'accuracy': 0.25, 'official': 0.5}}
-  assert result['items'].choice.tolist() == ['good', 'bad', 'bad', 'tie', 'good']
+  assert result['items'].chosen.tolist() == ['good', 'bad', 'bad', 'tie', 'good']
 
 
 def test_within_words_a_piece_does_not_see_those_behind_it(model):
@@ -236,7 +236,7 @@ def test_all_checkpoints_are_probed(pretrained, conllu, pairs, tmp_path):
   for n, result in results.items():
     assert result['step'] == n and not result['skipped'] and len(result['attention']) == 2
     choices = (workdir / f'probe/{n}-pairs.jsonl').read_text().splitlines()
-    right = sum(json.loads(line)['choice'] == 'good' for line in choices)
+    right = sum(json.loads(line)['chosen'] == 'good' for line in choices)
     assert result['pairs']['by_group']['turned']['accuracy'] == right / 6
   assert results[10]['losses']['all']['loss'] > results[20]['losses']['all']['loss']
   assert 'not probed' not in (workdir / 'probe/table.txt').read_text()

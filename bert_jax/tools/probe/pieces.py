@@ -227,7 +227,7 @@ def judged(pairs: Sequence[Pair], sums: np.ndarray) -> dict[str, Any]:
       'uid': frame.uid,
       'good': good,
       'bad': bad,
-      'choice': np.select([is_tie, is_right], ['tie', 'good'], 'bad'),
+      'chosen': np.select([is_tie, is_right], ['tie', 'good'], 'bad'),
     }
   )
   return {

@@ -181,7 +181,7 @@ def run(args: argparse.Namespace) -> list[dict[str, Any]]:
   for number, step in enumerate(steps, 1):
     model = predict.Model(args.model, step)
     log.info('checkpoint %d (%d of %d)', model.step, number, len(steps))
-    result = {'model': Path(args.model).name}
+    result: dict[str, Any] = {'model': Path(args.model).name}
     result |= probe(model, args, pairs, counts)
     results.append(result)
     out.mkdir(parents=True, exist_ok=True)

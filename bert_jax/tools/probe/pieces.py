@@ -171,13 +171,14 @@ def _pairs_of(path: Path, group: str) -> list[Pair]:
   pairs = []
   for number, line in files.lines(path, Counter()):
     record = files.parse_json(line, f'{path.name}:{number}', Counter())
-    texts = [record.get('sentence_good'), record.get('sentence_bad')]
-    if not all(isinstance(text, str) for text in texts):
+    good, bad = record.get('sentence_good'), record.get('sentence_bad')
+    if not isinstance(good, str) or not isinstance(bad, str):
       raise InputError(
         f'{path.name}:{number} lacks a text sentence_good or sentence_bad: it is no pair of BLiMP.'
       )
     pair = Pair(
-      *texts,
+      good,
+      bad,
       uid=record.get('UID', path.stem),
       term=record.get('linguistics_term', ''),
       field=record.get('field', ''),
@@ -216,7 +217,7 @@ def judged(pairs: Sequence[Pair], sums: np.ndarray) -> dict[str, Any]:
   frame = pd.DataFrame(pairs).assign(accuracy=is_right, official=is_right | is_tie)
   scores = ['accuracy', 'official']
 
-  def by(name: str, some: pd.DataFrame) -> dict[str, dict[str, float]]:
+  def by(name: str, some: pd.DataFrame) -> dict[Any, Any]:
     """The means by each of the values of a column that pairs have."""
     named = some[some[name] != '']
     return named.groupby(name)[scores].mean().to_dict('index')

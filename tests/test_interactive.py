@@ -79,6 +79,8 @@ def test_whoever_reads_a_run_takes_its_best_checkpoint(small, tmp_path, capsys, 
   losses = {line['step']: line['cross_entropy'] for line in lines(folder, 'eval')}
   best = min(losses, key=losses.get)
   assert best < 9 and saved(folder) == [best, 9] and run.model.step == best
+  (answers,) = folder.glob('eval/*')  # of no other step
+  assert json.loads((answers / 'scores.json').read_text())['cross_entropy'] == losses[best]
   assert run.metrics['cross_entropy'] == losses[best] < losses[9]
   assert run.evaluate() == run.metrics == evaluate.evaluate(folder)[0]
   assert run.evaluate(checkpoint='latest')['cross_entropy'] == losses[9]

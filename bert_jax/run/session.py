@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 
+from bert_jax import buckets
 from bert_jax.errors import Paused, Stopped, log
 from bert_jax.rows.ahead import Ahead
 from bert_jax.run import evaluation, progress, trackers
@@ -92,11 +93,12 @@ class Evaluator:
     settings, best = self.run.inputs.config.eval, self.run.checkpoints.best
     if self.run.eval_step is None or settings.patience <= 0 or step >= self.run.inputs.steps:
       return False
-    return (step - best['step']) // settings.every >= settings.patience
+    return (step - best['since']) // settings.every >= settings.patience
 
   def _evaluate(self, step, state):
     """Evaluates a state and adds the results to its checkpoint; saves it if it is the best. If it
-    is evaluated on all rows beside a part, these results count."""
+    is evaluated on all rows beside a part, these results count. The answers on the disk are those
+    of the best, or of the last state where there is none."""
     run, inputs, config = self.run, self.run.inputs, self.run.inputs.config
     batches: Any = inputs.eval_batches
     counts = self.counts(step)
@@ -124,17 +126,19 @@ class Evaluator:
     metric = config.checkpoint.best_metric
     if metric and metric not in run.results:
       log.warning('step %d: there is no %s to choose the best checkpoint by', step, metric)
+    before = run.checkpoints.best['step']
     is_best = run.checkpoints.is_best(run.results, step)
+    is_last = step >= inputs.steps or self._patience_is_over(step)
+    if answers and (is_best or is_last and not run.checkpoints.best['metrics']):
+      given = config.data.train, config.data.eval
+      buckets.remove_tree(contents.answers_folder(inputs.workdir, *given, before))
+      folder = contents.answers_folder(inputs.workdir, *given, step)
+      evaluation.write(folder, batches.source, answers, run.results)
     is_saved = run.checkpoints.newest.get('step') == step
     if is_best or is_saved or config.eval.patience > 0:
       self.session.saver.save(state, run.results)
-    if step < inputs.steps and not self._patience_is_over(step):
-      return
-    evaluation.warn_of_collapse(run.results, batches.source, answers)
-    if answers:
-      data = config.data
-      folder = contents.answers_folder(inputs.workdir, data.train, data.eval, step)
-      evaluation.write(folder, batches.source, answers, run.results)
+    if is_last:
+      evaluation.warn_of_collapse(run.results, batches.source, answers)
 
 
 class Session:
@@ -185,7 +189,7 @@ class Session:
       log.info(
         'stopped early: no better %s than at step %d',
         config.checkpoint.best_metric,
-        run.checkpoints.best['step'],
+        run.checkpoints.best['since'],
       )
     elif step < run.inputs.steps or self.evaluator.owes:
       where = f'at step {step} of {run.inputs.steps}; run the same again to continue'

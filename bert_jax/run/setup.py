@@ -205,7 +205,7 @@ def first_state(
         state, meta = source.restore(program.state)
     log.info('continuing at step %d of %d', meta['step'], inputs.steps)
   if not inputs.in_workdir:
-    checkpoints.best['step'] = meta.get('step', 0)
+    checkpoints.best['since'] = meta.get('step', 0)
   return state, meta
 
 

@@ -83,8 +83,9 @@ class Checkpoints(policies.PreservationPolicy):
     self.manager = self._open()
 
   def _no_best(self, number):
-    """The value of `best` before the first evaluation; patience counts from step `number`."""
-    return {'goodness': -math.inf, 'step': number, 'of': self.judged_by, 'metrics': {}}
+    """The value of `best` before the first evaluation. since: the step patience counts from."""
+    none = {'goodness': -math.inf, 'of': self.judged_by, 'metrics': {}}
+    return none | {'step': number, 'since': number}
 
   def _open(self):
     in_bucket = isinstance(self.folder, Bucket)
@@ -126,12 +127,15 @@ class Checkpoints(policies.PreservationPolicy):
     return sorted(self.manager.all_steps() if by_orbax else saved_steps.newest_first(self.folder))
 
   def is_best(self, metrics: Mapping[str, float], number: int) -> bool:
-    """Whether the evaluation at step `number` is the best so far; the next save stores that."""
+    """Whether the evaluation at step `number` is the best so far; the next save stores that. Of
+    equal ones it is the later, which has learned more, though patience counts from the first."""
     value = metrics.get(self.settings.best_metric, math.nan)
     goodness = value if self.settings.best_mode == 'max' else -value
-    if not goodness > self.best['goodness']:  # or it is NaN
+    if not math.isfinite(value) or goodness < self.best['goodness']:
       return False
-    self.best = self._no_best(number) | {'goodness': goodness, 'metrics': _finite(metrics)}
+    since = number if goodness > self.best['goodness'] else self.best['since']
+    found = {'goodness': goodness, 'since': since, 'metrics': _finite(metrics)}
+    self.best = self._no_best(number) | found
     return True
 
   def save(

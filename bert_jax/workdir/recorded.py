@@ -150,7 +150,8 @@ class Run:
     return 0 < read < self.facts.split('eval').rows and 'whole' not in kinds
 
   def counted(self) -> Point | None:
-    """The evaluation whose values count: the last one or, with eval.patience, the best."""
+    """The evaluation whose values count: the last one or, with eval.patience, the best, of
+    equal ones the later."""
     if not self.evaluations:
       return None
     metric = self.fields.get('checkpoint.best_metric', '')
@@ -162,7 +163,7 @@ class Run:
     if not self.fields.get('eval.patience') or not known:
       return self.evaluations[-1]
     best = max if self.fields['checkpoint.best_mode'] == 'max' else min
-    return best(known, key=lambda pair: pair[0])[1]
+    return best(reversed(known), key=lambda pair: pair[0])[1]
 
   def final(self, metric: str) -> float | None:
     """The value of a metric in the evaluation that counts; None if missing or not finite."""

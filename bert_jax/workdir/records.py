@@ -168,10 +168,11 @@ def _checkpoints(folder: Path, faults: list[str]) -> tuple[tuple[int, ...], Mapp
 
 
 def _examples(run: Run, faults: list[str]) -> dict[str, int]:
-  """{metric: how many examples have it} of a run's last answers; {} without any."""
+  """{metric: how many examples have it} of a run's answers; {} without any."""
   if run.config is None or not run.evaluations:
     return {}
-  data, step = run.config.data, run.evaluations[-1].step
+  data, best = run.config.data, run.newest.get('best', {})
+  step = best['step'] if best.get('metrics') else run.evaluations[-1].step
   path = contents.answers_folder(run.path, data.train, data.eval, step) / 'scores.json'
   examples = collections.Counter()
   try:

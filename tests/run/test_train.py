@@ -132,7 +132,7 @@ def test_best_latest_and_every_are_kept_also_after_a_resume(tmp_path):
     with contextlib.closing(opened) as checkpoints:
       if steps:
         checkpoints.restore(jax.tree.map(shape, state))
-        begun.append(checkpoints.best['step'])
+        begun.append(checkpoints.best['since'])
       for number, score in scores.items():
         checkpoints.is_best({'score': score}, number)
         checkpoints.save(dataclasses.replace(state, step=jnp.int32(number)), {'score': score}, {})
@@ -157,10 +157,10 @@ def test_a_number_that_is_not_finite_is_not_saved(number, tmp_path):
     assert not checkpoints.steps()
 
 
-@pytest.mark.parametrize('mode, best', [('max', [1, 3]), ('min', [1, 2, 4])])
+@pytest.mark.parametrize('mode, best', [('max', [1, 3, 7]), ('min', [1, 2, 4])])
 def test_the_best_is_the_highest_or_the_lowest(mode, best, tmp_path):
   with contextlib.closing(checkpoint.Checkpoints(tmp_path, kept_by(best_mode=mode))) as checkpoints:
-    scores = {1: 0.5, 2: 0.4, 3: 0.6, 4: 0.3, 5: 0.5, 6: float('nan')}
+    scores = {1: 0.5, 2: 0.4, 3: 0.6, 4: 0.3, 5: 0.5, 6: float('nan'), 7: 0.6}
     found = [step for step, x in scores.items() if checkpoints.is_best({'score': x}, step)]
   assert found == best and checkpoints.best['step'] == best[-1]
 
@@ -286,14 +286,14 @@ def test_a_run_that_answers_one_piece_has_collapsed(alike, weight, collapsed):
 
 
 def test_a_run_stops_when_its_metric_gets_no_better(corpus_file, tmp_path):
-  """Evaluations are all alike: the first is the best, and kept; the run is then finished."""
+  """Evaluations are all alike: patience counts from the first, and the last of them is the best."""
   with without_a_model():
     judged = 'steps=40 eval.batches=0 checkpoint.every=0 checkpoint.best_metric=mlm'
     judged += ' optimizer.learning_rate=0'
     config = small_pretrain(corpus_file, judged, 'eval.every=3 eval.patience=2')
     state, results = train(config, tmp_path / 'run')
-    assert int(state.step) == 9 and saved(tmp_path / 'run') == [3, 6, 9]
-    assert trained.load(tmp_path / 'run', 'best').step == 3
+    assert int(state.step) == 9 and saved(tmp_path / 'run') == [6, 9]
+    assert trained.load(tmp_path / 'run', 'best').step == 9
     again, same = train(config, tmp_path / 'run')
     assert int(again.step) == 9 and same == results
     # It counts from where a run begins: the evaluation at 10 is the best, then come three like it.

@@ -67,9 +67,10 @@ def finetune(
 
   train, eval: rows in memory, or a path as of data.train ('', and None with task='docs' alone: the
   embedded task). workdir: the folder of the run. task: one of that file's, with its other arguments
-  ('sst2,unpacked'); or the record of a new family (see bert_jax/tasks/record.py). model: a size
-  ('minilm', 'tiny'), or what to start from: the workdir of a run, the folder of a released model,
-  hf:NAME. fields: of the config, by name: epochs=5, **{'table.text_column': 'body'}."""
+  ('sst2,unpacked'); or the record of a new family (see bert_jax/tasks/record.py). model: what to
+  start from: 'minilm', the workdir of a run, the folder of a released model, hf:NAME; or a size
+  such as 'tiny', of random weights. fields: of the config, by name: epochs=5,
+  **{'table.text_column': 'body'}."""
   spec, fields = recipe(task, model, **fields)
   is_docs = isinstance(task, str) and 'docs' in task.split(',')
   if train is None and 'data.train' not in fields and not is_docs:
@@ -88,6 +89,11 @@ def recipe(
     spec += f',size={model}'
   elif model:
     fields['init_from'] = model
+  elif 'init_from' not in fields:
+    raise InputError(
+      "model is missing; give 'minilm', hf:NAME or a path to start from, or a size such as 'tiny' "
+      'to start from random weights.'
+    )
   return spec, fields
 
 
@@ -122,6 +128,10 @@ def _given(folder, fields, **rows):
   for split, held in rows.items():
     if isinstance(held, (str, os.PathLike)):
       values[f'data.{split}'] = held
+    elif isinstance(held, float):
+      raise InputError(
+        f'{split} is {held}, which holds no rows; to hold out a share, give table.eval_share={held}.'
+      )
     elif held is not None:
       table = frames.table_of(held, split)
       if not len(table):

@@ -47,7 +47,11 @@ def table(seed=0, number=30):
 @pytest.fixture(scope='module')
 def small(vocab):
   fields = dict(field.split('=') for field in SMALL.split())
-  return fields | {'tokenizer.path': vocab, 'model.vocab_size': len(small_tables.WORDS) + 5}
+  return fields | {
+    'model': 'tiny',
+    'tokenizer.path': vocab,
+    'model.vocab_size': len(small_tables.WORDS) + 5,
+  }
 
 
 @pytest.fixture(scope='module')
@@ -121,8 +125,8 @@ def test_whoever_reads_a_run_takes_its_best_checkpoint(small, tmp_path, capsys, 
 
 
 def configured(fields, **more):
-  given = [f'--config.{name}={x}' for name, x in (fields | more).items()]
-  return config.load('configs/finetune.py:task=table', given)
+  given = [f'--config.{name}={x}' for name, x in (fields | more).items() if name != 'model']
+  return config.load('configs/finetune.py:task=table,size=tiny', given)
 
 
 def test_a_best_that_there_cannot_be_is_said(small, tmp_path, caplog):
@@ -149,9 +153,7 @@ def test_rows_in_memory_are_those_of_a_file(run, small, tmp_path, caplog):
   for split, rows in ('train', table()), ('eval', table(1, 11)):
     rows.to_csv(tmp_path / f'{split}.csv', index=False)
   paths = {f'data.{x}': tmp_path / f'{x}.csv' for x in ('train', 'eval')}
-  fields = [f'--config.{name}={x}' for name, x in (small | paths).items()]
-  loaded = config.load('configs/finetune.py:task=table', fields)
-  _, metrics = train.train(loaded, tmp_path / 'W')
+  _, metrics = train.train(configured(small, **paths), tmp_path / 'W')
   assert train_lines(tmp_path / 'W') == train_lines(run.workdir)
   assert metrics == run.metrics == run.evaluate() == run.evaluate(paths['data.eval'])
   assert run.evaluate(table(1, 11).to_dict('records')) == metrics
@@ -213,9 +215,10 @@ def test_what_is_public_shows():
   (dict(task='mrpc', model='minilm', epochs=2), 'finetune.py:task=mrpc,size=minilm', 'epochs=2'),
   (dict(task='rte,unpacked', model='2/128'), 'finetune.py:task=rte,unpacked,size=2/128', ''),
   (dict(model=Path('a') / 'b'), 'finetune.py:task=table', 'init_from=a/b'),
-  ({'table.labels': ('a', 'b'), 'table.multi_label': True, 'optimizer.learning_rate': 1e-4},
+  ({'table.labels': ('a', 'b'), 'table.multi_label': True, 'optimizer.learning_rate': 1e-4,
+    'init_from': 'a'},
    'finetune.py:task=table',
-   'table.labels=a,b table.multi_label=True optimizer.learning_rate=0.0001'),
+   'table.labels=a,b table.multi_label=True optimizer.learning_rate=0.0001 init_from=a'),
 ])  # fmt: skip
 def test_a_call_is_a_command(call, spec, fields, seen, monkeypatch, tmp_path):
   """Also in a folder without configs/."""
@@ -242,12 +245,14 @@ def test_pretraining_and_any_other_config(seen, tmp_path):
 
 def test_no_rows_are_no_embedded_task(tmp_path):
   with pytest.raises(InputError, match='train is None'):
-    bert_jax.finetune(table().drop(columns='id', inplace=True), tmp_path / 'W')
+    bert_jax.finetune(table().drop(columns='id', inplace=True), tmp_path / 'W', model='tiny')
 
 
 @pytest.mark.parametrize('call, said', [
-  (dict(learning_rate=1e-3), "config has no field 'learning_rate'; did you mean 'optimizer.learn"),
+  (dict(model='tiny', learning_rate=1e-3), "config has no field 'learning_rate'; did you mean"),
   (dict(model='bert-elsewhere'), 'bert-elsewhere holds no run and no model'),
+  (dict(epochs=2), "model is missing; give 'minilm', hf:NAME .* 'tiny' to start from random"),
+  (dict(model='tiny', eval=0.1), 'eval is 0.1, which holds no rows; .* table.eval_share=0.1'),
 ])  # fmt: skip
 def test_mistakes_are_the_sentences_of_the_command(call, said, tmp_path):
   with pytest.raises(InputError, match=said):

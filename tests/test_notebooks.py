@@ -160,7 +160,7 @@ def test_a_table_becomes_a_classifier(kind, tmp_path, monkeypatch):
     'TEXT': 'nachricht',
     'LABEL': 'abteilung',
     'TASK': 'table,runlocal',
-    'MODEL': '',
+    'MODEL': 'tiny',
     'FOLDER': 'az://mine/out',
     'FIELDS': dict(x.split('=') for x in fields.split()),
   }

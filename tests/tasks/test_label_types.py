@@ -114,7 +114,7 @@ def run(tmp_path_factory, vocab):
     model.num_attention_heads=2 log.tensorboard=false epochs=0 steps=8 data.seq_length=32
     eval.every=8 optimizer.learning_rate=0.05 optimizer.warmup=0"""
   given = dict(field.split('=') for field in small.split())
-  given |= {'tokenizer.path': vocab, 'model.vocab_size': len(WORDS) + 5}
+  given |= {'model': 'tiny', 'tokenizer.path': vocab, 'model.vocab_size': len(WORDS) + 5}
   train, held_out = pd.DataFrame(rows_of([0, 1, 2])), pd.DataFrame(rows_of([0, 1, 2], 12, 1))
   return bert_jax.finetune(train, tmp_path_factory.mktemp('own') / 'W', eval=held_out, **given)
 
@@ -171,5 +171,5 @@ def test_an_export_has_names_of_labels(run, tmp_path):
 ])  # fmt: skip
 def test_what_cannot_apply_to_rows_in_memory_is_told(given, said, tmp_path):
   with pytest.raises(InputError, match=said) as told:
-    bert_jax.finetune(pd.DataFrame(rows_of(['a', 'b'])), tmp_path / 'W', **given)
+    bert_jax.finetune(pd.DataFrame(rows_of(['a', 'b'])), tmp_path / 'W', model='tiny', **given)
   assert '.parquet' not in str(told.value)

@@ -30,7 +30,11 @@ def table(number=37):
 @pytest.fixture(scope='module')
 def small(vocab):
   fields = dict(field.split('=') for field in SMALL.split())
-  return fields | {'tokenizer.path': vocab, 'model.vocab_size': len(small_tables.WORDS) + 5}
+  return fields | {
+    'model': 'tiny',
+    'tokenizer.path': vocab,
+    'model.vocab_size': len(small_tables.WORDS) + 5,
+  }
 
 
 @pytest.fixture(scope='module')
@@ -77,7 +81,7 @@ def test_rows_of_a_group_stay_together():
 ])  # fmt: skip
 def test_what_cannot_be_is_one_sentence_before_anything_is_written(given, said, tmp_path):
   with pytest.raises(InputError, match=said):
-    bert_jax.cross_validate(table(), tmp_path / 'W', **given)
+    bert_jax.cross_validate(table(), tmp_path / 'W', model='tiny', **given)
   assert list(tmp_path.iterdir()) == []
 
 
@@ -85,7 +89,7 @@ def test_a_label_in_one_fold_only(tmp_path):
   rows = table()
   rows.iloc[3, 1] = 'rare'
   with pytest.raises(InputError, match="the label 'rare' is in one fold only"), pytest.warns():
-    bert_jax.cross_validate(rows, tmp_path / 'W')
+    bert_jax.cross_validate(rows, tmp_path / 'W', model='tiny')
   rows.iloc[3, 1] = None  # is of no label, and only answered
   assert len(folds.split(rows, 5, 'label', '', 0)) == len(rows)
 

@@ -130,7 +130,7 @@ def _given(folder, fields, **rows):
       values[f'data.{split}'] = held
     elif isinstance(held, float):
       raise InputError(
-        f'{split} is {held}, which holds no rows; to hold out a share, give table.eval_share={held}.'
+        f'{split} is {held}, which holds no rows; table.eval_share={held} holds out that share.'
       )
     elif held is not None:
       table = frames.table_of(held, split)

@@ -284,7 +284,7 @@ def test_its_model_answers_a_table(run):
   ] == shares
   both = [x | {'text': 'old engine'} for x in body]
   found = [x['probabilities'] for x in run.model.predict(both)]
-  assert found == run.model.predict(['old engine'] * 4)
+  assert found == run.model.classify(['old engine'] * 4)
   one, nothing = run.model.predict([body[0], {'sentence': 'old'}])  # alone in its row
   assert one['probabilities'] == pytest.approx(shares[0], rel=1e-5) and 'error' in nothing
 
@@ -369,7 +369,7 @@ def test_a_record_of_a_notebook_is_known_as_ours_are(added, run):
   source = trained.load(run.workdir)
   source.config.update(objective='mine', mine=dict(size=4))
   model = bert_jax.interactive.Model(source)
-  assert model.answer('of-mine', ['old']) == run.model.classify(['old'])
+  assert model.answer('of-mine', ['old']) == run.model.predict(['old'])
   wider = fields | {'mine.size': Field(0.5, 'a share', allowed='[0, 9]')}
   config.add(dataclasses.replace(mine, fields=wider))  # the cell is run again
   assert config.load(spec, ['--config.mine.size=2.5']).mine.size == 2.5

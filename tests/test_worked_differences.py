@@ -48,7 +48,7 @@ made.lower(), made.lower_evaluation()
 print(report.text(report.read(Path('last'))).count('last_piece'))
 model = bert_jax.load('first')
 print(model.default_task)
-print(*model.answer('begin-with', ['the river'], most=2)[0])
+print(*model.answer('begin-with', ['the river'], most=2)[0]['pieces'])
 for ask in [lambda: model.answer('begin-with', ['the river'], most=0)] + [
   lambda name=name: config.load('configs/last_piece.py', [f'--config.{name}'])
   for name in ('last.rows=pairs', 'data.eval=x', 'loss.nsp_weight=1', 'objective=last')

@@ -121,8 +121,7 @@ def tell(model: Model, count: int, unanswered: list, faults: Counter, source: st
   """Logs what happened to the lines; the exit status is 1 if none has an answer."""
   if not count:
     log.warning('there is no line in %s: nothing is answered', source or 'stdin')
-  for what, number in model.counts.items():
-    log.warning('%s: %d', what, number)
+  model.log_counts(Counter())
   for fault, what in FAULTS.items():
     if faults[fault]:
       log.warning('%s: %d', what, faults[fault])
@@ -224,7 +223,7 @@ def parsed(ask: Ask, value: Any, columns: Sequence[str], faults: Counter) -> tup
       cells = tuple(tables.column(value, name, 'this row') for name in columns)
       if not any(map(str.strip, cells)):
         raise InputError(nothing_in(columns))
-      return ask.parsed(cells), fields
+      return ask.record(ask.from_parts(cells)), fields
     line = value.rstrip('\r\n')
     if not line.strip():
       raise InputError('empty line')

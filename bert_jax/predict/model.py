@@ -55,9 +55,10 @@ def method_of(task: str) -> str:
 class Model:
   """A trained model on one device, with a method for each task.
 
-  A method takes a list, a generator or a DataFrame, and options (None: the default). It returns one
-  answer for each element; of dicts, or a DataFrame, these with what the command line says of each
-  beside (of one without an answer its `error`). Of one text or dict it returns the one answer.
+  A method takes a list, a generator or a DataFrame, and options (None: the default). It returns for
+  each element a dict as the command line prints it: its fields, and the answer or `error` beside;
+  of a DataFrame one. Methods called as tasks answer texts in short. Of one text or dict the one
+  answer is returned.
 
   source: a run's workdir, a Hugging Face folder, or a trained.Trained. checkpoint: as of
   bert_jax.load. dtype: of matrix products and their weights, 'float32' or 'bfloat16'; '': as in its
@@ -113,20 +114,20 @@ class Model:
   # ---- A method for each task. Its options are described in predict/README.md. -------------------
 
   def predict(self, values: Asked, **options: Any) -> Any:
-    """What the method of the default task returns."""
+    """As `answer` by the default task: of each text a dict with it, and its answer beside."""
     return self.answer(self.default_task, values, **options)
 
   def fill_mask(self, values: Asked, top_k: int | None = None) -> Any:
     """For each text a list for each of its masks: [(piece, probability), ...], the best first."""
-    return self.answer('fill-mask', values, top_k=top_k)
+    return self._short('fill-mask', values, top_k=top_k)
 
   def perplexity(self, values: Asked) -> Any:
     """For each text a number, NaN where there is none."""
-    return self.answer('perplexity', values)
+    return self._short('perplexity', values)
 
   def next_sentence(self, values: Asked) -> Any:
     """For each pair the probability that the second text follows the first."""
-    return self.answer('next-sentence', values)
+    return self._short('next-sentence', values)
 
   def generate(
     self,
@@ -138,7 +139,7 @@ class Model:
     seed: int | None = None,
   ) -> Any:
     """For each prompt the text that goes on from it."""
-    return self.answer(
+    return self._short(
       'generate',
       values,
       max_tokens=max_tokens,
@@ -150,33 +151,33 @@ class Model:
 
   def translate(self, values: Asked, beams: int | None = None) -> Any:
     """For each text its translation."""
-    return self.answer('translate', values, beams=beams)
+    return self._short('translate', values, beams=beams)
 
   def classify(self, values: Asked) -> Any:
     """For each text or pair {label: probability}, or a number."""
-    return self.answer('classify', values)
+    return self._short('classify', values)
 
   def pair(self, values: Asked, seconds: Iterable[str] | None = None) -> Any:
     """As classify, of pairs; or of texts, each with one of the seconds."""
     if seconds is not None:
       values = zip(values, seconds, strict=True)
-    return self.answer('pair', values)
+    return self._short('pair', values)
 
   def tag(self, values: Asked) -> Any:
     """For each text, or list of tokens, a tag for each token, and entities if tags mark them."""
-    return self.answer('tag', values)
+    return self._short('tag', values)
 
   def find_answers(self, values: Asked, top_k: int | None = None) -> Any:
     """For each (question, context) the best spans of the context."""
-    return self.answer('answer', values, top_k=top_k)
+    return self._short('answer', values, top_k=top_k)
 
   def choose(self, values: Asked) -> Any:
     """For each (context, question, choice, choice, ...) the probabilities of the choices."""
-    return self.answer('choose', values)
+    return self._short('choose', values)
 
   def coreference(self, values: Asked) -> Any:
     """For each record which of two names its pronoun means."""
-    return self.answer('coreference', values)
+    return self._short('coreference', values)
 
   def embed(
     self,
@@ -186,20 +187,29 @@ class Model:
     prompt: str | None = None,
   ) -> Any:
     """The vectors of texts as one array [number of texts, D]; NaN where there is none."""
-    return self.answer('embed', values, pooling=pooling, normalize=normalize, prompt=prompt)
+    return self._short('embed', values, pooling=pooling, normalize=normalize, prompt=prompt)
 
   def states(self, texts: Iterable[str | tuple[str, str]]) -> list[hidden_states.States]:
     """For each text or pair the attention and hidden states of all layers."""
     if isinstance(texts, str):
       raise InputError('states takes a list of texts, or of pairs; put what is asked in [].')
     parts = [(text,) if isinstance(text, str) else text for text in texts]
-    return [hidden_states.states(self, part) for part in parts]
+    said = self.counts.copy()
+    found = [hidden_states.states(self, part) for part in parts]
+    self.log_counts(said)
+    return found
 
   def answer(self, task: str, values: Asked, **options: Any) -> Any:
     """Answers values by a task, which may be of a family of your own. Elements of a list that have
     no answer are counted; InputError if none can have one, unless texts are empty."""
+    return self._answers(task, values, options)
+
+  def _short(self, task, values, **options):
+    return self._answers(task, values, options, is_short=True)
+
+  def _answers(self, task, values, options, is_short=False):
     if isinstance(values, (str, dict)):
-      return self.answer(task, [values], **options)[0]
+      return self._answers(task, [values], options, is_short)[0]
     is_frame = frames.is_frame(values)
     if not is_frame and (isinstance(values, bytes) or not isinstance(values, Iterable)):
       raise InputError(
@@ -207,26 +217,29 @@ class Model:
       )
     ask = self.ask(task, **options)
     if is_frame:
-      unit, records = 'row', ask.of_table(frames.records(values, task), task)
+      unit, read, records = 'row', [], ask.of_table(frames.records(values, task), task)
     else:
       values = list(values)
-      unit, records = 'element', [_record(ask, value) for value in values]
+      read = [_read(ask, value) for value in values]
+      unit, records = 'element', [record for _, record in read]
       mistakes = [x for x in records if isinstance(x, InputError) and not isinstance(x, Empty)]
       if records and len(mistakes) == len(records):
         raise InputError(f'{task}: element 0: {records[0]}')
+    said = self.counts.copy()
     replies = list(ask.each(records))
+    self.log_counts(said)
     lacking = [i for i, (answer, _) in enumerate(replies) if answer is None]
     if lacking:
       message = '%s: %d of %d %ss have no answer; the first is %s %d: %s'
       first = lacking[0]
       log.warning(message, task, len(lacking), len(replies), unit, unit, first, replies[first][1])
     are_rows = is_frame or (values and all(isinstance(value, dict) for value in values))
-    if not are_rows:
+    if is_short and not are_rows:
       return ask.returned([answer for answer, _ in replies])
     shown = [{'error': why} if answer is None else ask.shown(answer) for answer, why in replies]
     if is_frame:
       return frames.beside(values, shown)
-    return [value | answer for value, answer in zip(values, shown)]
+    return [fields | answer for (fields, _), answer in zip(read, shown)]
 
   def warm_up(self, task: str = '', **options: Any) -> None:
     """Answers texts of every shape that packed_rows gives them, so that no later one, or of a pair
@@ -234,14 +247,16 @@ class Model:
     processes. task: '' is the default task. options: as later, since they shape the program."""
     keep_compiled()
     task = task or self.default_task
-    short = dict.fromkeys(self.ask(task).fields, 'a')
+    ask = self.ask(task, **options)
+    short = dict.fromkeys(ask.fields, 'a')
     *_, field = short
     room = packed_rows.SHORTEST
     while room < 2 * self.limit:
-      self.answer(task, [short] * (room // 5), **options)  # so many share the slots of two rows
+      list(ask.replies([ask.record(short)] * (room // 5)))  # so many share the slots of two rows
       for rows in 1, 4, 16:
         if rows == 1 or rows * room <= packed_rows.TOKENS:
-          self.answer(task, [short | {field: 'a ' * (room - 8)}] * rows, **options)
+          long = ask.record(short | {field: 'a ' * (room - 8)})
+          list(ask.replies([long] * rows))
       room *= 2
 
   # ---- What answers. -----------------------------------------------------------------------------
@@ -342,6 +357,11 @@ class Model:
     if unknown:
       self.counts['pieces that are not in the vocabulary ([UNK])'] += unknown
 
+  def log_counts(self, said: Counter[str]) -> None:
+    """Warns of what happened to texts, by the counts but for those that are said already."""
+    for what, number in (self.counts.copy() - said).items():
+      log.warning('%s: %d', what, number)
+
   def hidden(self, params: Any, batch: Any) -> jax.Array:
     """The hidden states [B, T, D] of a batch after the last layer."""
     return encode(self.objective.model, params['encoder'], batch)
@@ -360,12 +380,14 @@ def _lacked(task, prediction):
   return prediction.lacks or f'head for {task!r}; use one that was trained for it'
 
 
-def _record(ask, value):
-  """The record of an element of a list, or the InputError why it is none."""
+def _read(ask, value):
+  """(the fields of an element of a list, its record or the InputError why it is none)."""
+  fields = {}
   try:
-    return ask.element(value)
+    fields = ask.fields_of(value)
+    return fields, ask.element(fields)
   except InputError as error:
-    return error
+    return fields, error
 
 
 def _cast(tree, dtype):

@@ -101,7 +101,7 @@ class Ask(abc.ABC):
       if not any(str(fields[name]).strip() for name in self.fields):
         return InputError(nothing_in([columns[name] for name in self.fields]))
     try:
-      return self.parsed(fields)
+      return self.record(fields)
     except InputError as error:
       return error
 
@@ -111,11 +111,12 @@ class Ask(abc.ABC):
     return self.model.config.get(block, {}).get(name) or field
 
   def check_names(self, record: Mapping[str, Any]) -> None:
-    """InputError if a record, which stands beside its answer, has a name of that."""
-    taken = [name for name in (*self.shows, 'error') if name in record]
+    """InputError if a record, which stands beside its answer, has a name of that, or NAME.KEY."""
+    taken = [name for name in record if name.partition('.')[0] in (*self.shows, 'error')]
     if taken:
       raise InputError(
-        f'the input has a column {quoted(taken[0])}, as the answer beside it is called; rename it'
+        f'the input has columns called as the answer beside it; rename or drop them: '
+        f'df.drop(columns={taken})'
       )
 
   def given(self, row: tables.Row) -> dict[str, Any]:
@@ -130,22 +131,20 @@ class Ask(abc.ABC):
       columns[name] = tables.first_of(row, spellings)
     return columns
 
-  def parsed(self, value: Any) -> Any:
-    """Makes a record from a text, or a tuple or dict of fields; InputError if it cannot be one."""
-    if not isinstance(value, (str, tuple, list, dict)):
-      raise InputError(f'a {type(value).__name__} is no text, tuple of texts or dict')
-    if not isinstance(value, dict):
-      value = self.from_parts((value,) if isinstance(value, str) else tuple(value))
-    return self.record(value)
-
-  def element(self, value: Any) -> Any:
-    """Makes a record from an element of the list given to a method of predict.Model: as `parsed`;
-    the fields of a dict may be called as in training data."""
+  def fields_of(self, value: Any) -> dict[str, Any]:
+    """The fields of an element of the list given to a method of predict.Model: a text, a tuple of
+    texts or a dict; InputError if it is none of these."""
     if isinstance(value, dict):
-      self.check_names(value)
-      fields = {column: x for x, column in self._columns(value).items() if x not in value}
-      value = {fields.get(name, name): x for name, x in value.items()}
-    return self.parsed(value)
+      return value
+    if not isinstance(value, (str, tuple, list)):
+      raise InputError(f'a {type(value).__name__} is no text, tuple of texts or dict')
+    return self.from_parts((value,) if isinstance(value, str) else tuple(value))
+
+  def element(self, fields: dict[str, Any]) -> Any:
+    """Makes a record from fields that may be called as in training data; InputError as `record`."""
+    self.check_names(fields)
+    ours = {column: name for name, column in self._columns(fields).items() if name not in fields}
+    return self.record({ours.get(name, name): x for name, x in fields.items()})
 
   def from_parts(self, parts: Sequence[str]) -> dict[str, Any]:
     if len(parts) != len(self.fields):
@@ -175,7 +174,7 @@ class Ask(abc.ABC):
     return {name: answer[name] for name in names if name in answer}
 
   def returned(self, answers: list[dict | None]) -> list:
-    """Converts answers, some of them None, to the return value of a method of predict.Model."""
+    """What the method of predict.Model called as the task returns for texts; None: no answer."""
     return [answer and self.shown(answer) for answer in answers]
 
 

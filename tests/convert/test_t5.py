@@ -61,7 +61,7 @@ def test_vectors_are_means_of_the_text_and_its_end(folder):
   found = trained.load(folder)
   assert found.tokenizer.ends == (False, True) and len(found.tokenizer.special_ids) == 3
   model = bert_jax.load(folder)
-  vectors = model.predict(TEXTS)
+  vectors = model.embed(TEXTS)
   assert model.counts['texts cut (longer than 24 tokens)'] == 2
   np.testing.assert_allclose(vectors, [by_hand(found, text) for text in TEXTS], atol=1e-5)
 

@@ -69,18 +69,43 @@ def test_each_row_has_the_answer_of_a_line(method, ask):
   rows = [plain(__main__._rounded(row)) for row in found.to_dict('records')]
   assert rows == [dict(cells(x)) for x in expected]
   values = [x['text'] if x.keys() == {'text'} else x for x in records]
+  answers = [plain(__main__._rounded(answer)) for answer in model.answer(task, values)]
+  assert answers == [{name: x[name] for name in x if name != 'date'} for x in expected]
   one, other = (getattr(model, method)(kind(values)) for kind in (iter, list))
   assert len(one) == len(records) and repr(one) == repr(other)
 
 
 def test_predict_is_the_task_that_a_model_was_trained_for(ask):
   model, texts = ask('sst2'), [record['text'] for record in PLAIN]
-  assert model.predict(x for x in texts) == model.classify(texts)
-  assert model.predict(pd.Series(texts)) == model.classify(texts)
+  records = model.predict(PLAIN)
+  assert records == model.classify(PLAIN)
+  assert records == model.predict(x for x in texts) == model.predict(pd.Series(texts))
+  assert [x['probabilities'] for x in records] == model.classify(texts)
+  assert model.predict(texts[0]) == records[0]
   pd.testing.assert_frame_equal(
     model.predict(pd.DataFrame(PLAIN)), model.classify(pd.DataFrame(PLAIN))
   )
-  assert ask('').predict(['[MASK]'], top_k=2) == ask('').fill_mask(['[MASK]'], top_k=2)
+  ((best,),) = ask('').fill_mask(['[MASK]'], top_k=1)
+  ((mask,),) = [x['masks'] for x in ask('').predict(['[MASK]'], top_k=1)]
+  assert mask == [dict(zip(('piece', 'probability'), best[0]))]
+
+
+def test_what_is_cut_is_said_once_a_call(ask, caplog):
+  """As `bert-jax predict` says it, by every method."""
+  model, long = ask('sst2'), 'old ' * 600
+  said = f'examples cut (longer than {model.limit} tokens): '
+  for method in model.predict, model.classify:
+    for values in long, [long], pd.DataFrame({'text': [long, 'new']}):
+      caplog.clear()
+      method(values)
+      assert [x for x in caplog.messages if 'cut' in x] == [f'{said}1']
+  caplog.clear()
+  model.predict([long] * 300)
+  model.classify(['old'])
+  assert caplog.messages == [f'{said}300']
+  caplog.clear()
+  ask('').states([long, 'old', long])
+  assert caplog.messages == ['texts cut (longer than 32 tokens): 2']
 
 
 def test_columns_are_found_as_in_training(ask):
@@ -105,8 +130,10 @@ def test_the_columns_of_the_input_stay_and_keep_their_names(ask):
   found = ask('sst2').classify(frame)
   pd.testing.assert_frame_equal(found[list(frame)], frame)
   assert list(found)[3:5] == ['prediction', 'probability']
-  with pytest.raises(InputError, match="has a column 'prediction', as the answer .*; rename it"):
+  with pytest.raises(InputError, match='called as the answer beside it') as refused:
     ask('sst2').classify(found)
+  again = eval(str(refused.value).rpartition(': ')[2], {'df': found})  # what it advises
+  pd.testing.assert_frame_equal(ask('sst2').classify(again), found)
   first, empty = ask('sst2').classify([{'text': 'old', 'label': 1}, {'text': '', 'label': 0}])
   assert first['label'] == 1 and first['prediction'] == found['prediction'].iloc[0]
   assert empty == {'text': '', 'label': 0, 'error': 'empty text'}

@@ -197,7 +197,7 @@ def test_exported_heads_give_the_same_numbers(make_model):
   np.testing.assert_allclose(softmax(found['logits']), list(shares.values()), atol=1e-5)
   model = make_model('ner', NER)
   _, found = exported(model, 'tag', pair[0])
-  ((answer, _),) = model.ask('tag').replies([model.ask('tag').parsed(pair[0])])
+  ((answer, _),) = model.ask('tag').replies([model.ask('tag').record({'text': pair[0]})])
   shares = softmax(found['logits'][1:-1], axis=-1)
   np.testing.assert_allclose(shares.max(axis=-1), answer['probability'], atol=1e-5)
   model = make_model('squad', SHORT)

@@ -57,8 +57,9 @@ class Tag(OfHead):
       raise InputError('\'tokens\' is no list of texts; write ["a", "b"]')
     return Sentence('', '', tuple(tokens), None, ())
 
-  def element(self, value: Any) -> Sentence:
-    return super().element({'tokens': list(value)} if isinstance(value, (list, tuple)) else value)
+  def fields_of(self, value: Any) -> dict[str, Any]:
+    is_tokens = isinstance(value, (list, tuple))
+    return {'tokens': list(value)} if is_tokens else super().fields_of(value)
 
   def config(self, row: int = 0) -> ConfigDict:
     config = super().config(row)

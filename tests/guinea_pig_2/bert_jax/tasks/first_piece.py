@@ -49,9 +49,6 @@ class Begins(Packed):
     logits_BNV, _ = self.model.objective.logits(params, batch)
     return {'shares': jax.nn.softmax(logits_BNV), 'example_ids': batch['example_ids']}
 
-  def returned(self, answers):
-    return [answer['pieces'] for answer in answers]
-
 
 class Begun(Examples):
   """Texts with [MASK] at their beginning."""

@@ -385,3 +385,5 @@ def test_a_label_column_that_is_not_there_is_named(small, tmp_path):
   rows = table().rename(columns={'label': 'team'})
   with pytest.raises(InputError, match="table.label_column=label, only 'body', 'team', 'id'"):
     bert_jax.finetune(rows, tmp_path / 'W', **small)
+  with pytest.raises(InputError, match=r"label_column=Team, .* \(did you mean 'team'\?\)"):
+    bert_jax.finetune(rows, tmp_path / 'W', **small, **{'table.label_column': 'Team'})

@@ -219,10 +219,13 @@ def fields(row: Row, name: str) -> Row:
 
 
 def text_of(value: Any) -> str:
-  """A value as text: itself, or JSON; a date or the like as Python prints it, without a midnight,
-  which pandas leaves out of the CSV of a column that has no other time."""
+  """A value as text: itself, or JSON, a whole number without decimals, since pandas makes floats
+  of integers beside a null; a date or the like as Python prints it, without a midnight, which
+  pandas leaves out of the CSV of a column that has no other time."""
   if isinstance(value, datetime.datetime):
     return str(value).removesuffix(' 00:00:00')
+  if isinstance(value, float) and value.is_integer():
+    value = int(value)
   is_json = isinstance(value, (int, float, list, dict))
   return json.dumps(value, ensure_ascii=False, default=text_of) if is_json else str(value)
 

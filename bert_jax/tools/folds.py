@@ -59,11 +59,15 @@ class Folds:
     return panel.compared(metric or panel.metric)
 
   def answers(self, arm: str = '') -> pd.DataFrame:
-    """What Model.predict says of each row, of the model that has not seen it. '': the baseline."""
+    """What Model.predict says of each row, of the model that has not seen it, and its fold.
+    '': the baseline."""
+    arm = arm or self.arms[0]
+    if arm not in self.arms:
+      raise InputError(f'no arm is called {quoted(arm)}, only {listed(self.arms)}.')
     found, order = [], np.argsort(self.fold_of, kind='stable')
     for fold in range(self.fold_of.max() + 1):
-      model = Model(self.workdir / folder_of(arm or self.arms[0], fold))
-      found.append(model.predict(self.rows[self.fold_of == fold]))
+      model = Model(self.workdir / folder_of(arm, fold))
+      found.append(model.predict(self.rows[self.fold_of == fold]).assign(fold=fold))
     return pd.concat(found).iloc[np.argsort(order)]
 
 
@@ -118,21 +122,26 @@ def split(rows: pd.DataFrame, folds: int, labels: str, groups: str, seed: int) -
   InputError if a model would lack a label."""
   from sklearn import model_selection  # slow to import
 
+  most = len(rows)
   try:
+    by: Any = [list(map(str, rows[name])) if name else None for name in (labels, groups)]
     if groups:
+      most = len(set(by[1]))
       splitter = model_selection.GroupKFold(folds)
     elif labels:
+      most = max(Counter(by[0]).values())
       splitter = model_selection.StratifiedKFold(folds, shuffle=True, random_state=seed)
     else:
       splitter = model_selection.KFold(folds, shuffle=True, random_state=seed)
-    by = [list(map(str, rows[name])) if name else None for name in (labels, groups)]
     fold_of = np.zeros(len(rows), int)
     for fold, (_, held_out) in enumerate(splitter.split(rows, *by)):
       fold_of[held_out] = fold
   except KeyError:
     raise InputError(f'there is no column {groups!r}, only {listed(rows.columns)}.') from None
   except ValueError as error:
-    raise InputError(f'folds={folds} is not possible: {first_line(error)}.') from None
+    raise InputError(
+      f'folds={folds} is not possible ({first_line(error)}); use at most {most} folds.'
+    ) from None
   if labels:
     found = pd.Series(fold_of).groupby(rows[labels].to_numpy()).nunique()
     if found.min() < 2:

@@ -76,6 +76,16 @@ def test_labels_are_as_pandas_has_them(kind, suffix, tmp_path):
   assert label_sets.values(as_text.table) == config.table.labels
 
 
+@pytest.mark.parametrize('suffix', ['parquet', 'jsonl'])
+def test_integers_beside_a_null_are_integers(suffix, tmp_path):
+  """Of which pandas makes floats."""
+  rows = rows_of([1, 2, None])
+  assert pd.DataFrame(rows).label.dtype == float
+  config = resolved(written(tmp_path / f't.{suffix}', rows))
+  found = label_sets.values(config.table)
+  assert found == (1, 2) and config.table.labels == ('1', '2') and type(found[0]) is int
+
+
 def test_several_labels_and_their_weights_keep_the_type(tmp_path, vocab, tokenizer):
   several = [{'sentence': 'old', 'label': x} for x in ([3], [], [10, 3], [10])]
   config = resolved(written(tmp_path / 't.jsonl', several), MULTI)

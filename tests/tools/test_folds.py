@@ -73,8 +73,8 @@ def test_rows_of_a_group_stay_together():
 
 
 @pytest.mark.parametrize('given, said', [
-  (dict(folds=40), "folds=40 is not possible: Cannot have number of splits"),
-  (dict(folds=1), 'folds=1 is not possible: .* n_splits=2 or more'),
+  (dict(folds=40), r"folds=40 is not possible \(.*splits.*\); use at most 1\d folds"),
+  (dict(folds=1), 'folds=1 is not possible .* n_splits=2 or more'),
   (dict(groups='writer'), "there is no column 'writer', only 'sentence', 'label'"),
   (dict(epochs=[1, 2], seq_length=[3]), "'epochs', 'seq_length' are lists; give one of them"),
   ({RATE: [0.1, 'fast']}, 'optimizer.learning_rate'),
@@ -159,6 +159,9 @@ def test_a_row_is_answered_by_the_model_that_has_not_seen_it(validated):
   for arm in out.arms:
     answers = out.answers(arm)
     assert answers.index.equals(table().index)
+    np.testing.assert_array_equal(answers.fold, out.fold_of)
     right = pd.Series((answers.prediction == table().label).to_numpy()).groupby(out.fold_of).mean()
     np.testing.assert_allclose(right, out.metrics.loc[arm].accuracy)
   assert out.answers().equals(out.answers(out.arms[0]))
+  with pytest.raises(InputError, match=f"no arm is called '0.05', only '{out.arms[0]}', "):
+    out.answers('0.05')

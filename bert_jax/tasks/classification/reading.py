@@ -20,7 +20,7 @@ from bert_jax.tasks.classification import label_sets
 from bert_jax.tasks.classification.label_sets import LabelReader
 from bert_jax.tasks.faulty_records import Problems, reads
 from bert_jax.text import documentation, documents
-from bert_jax.text.tables import Row, columns_of, first_of
+from bert_jax.text.tables import Row, columns_of, first_of, resembling
 
 EMBEDDED_EVAL_SHARE = 0.1  # the share of the modules that is held out
 FIELDS = (
@@ -143,6 +143,6 @@ def _label(row, column, labels, where):
 def _may_lack_label(row, column, where, split, problems):
   """Counts a row without a label; whether it is kept, as in evaluations."""
   has_column = first_of(row, column) or first_of(row.no_text, column)
-  there = f'only {listed(columns_of(row))}'
+  there = f'only {listed(columns_of(row))}{resembling(column, columns_of(row))}'
   what = 'a label' if has_column else f'a column table.label_column={column}, {there}'
   return not problems.lacks(what, where, split)

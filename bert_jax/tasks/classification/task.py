@@ -290,7 +290,7 @@ def rows(config: ConfigDict, tokenizer: Tokenizer, split: str, problems: Problem
   examples, few = read(config, split, problems), config.task.train_examples
   out = Texts(config, tokenizer, problems.chosen(examples, few), problems)
   if split != 'train' and label_sets.positive(config.table):
-    log.info('f1 is of %r, the second of table.labels', label_sets.positive(config.table))
+    log.info('f1 is of %r, the second of table.labels', values(config.table)[1])
   return out
 
 

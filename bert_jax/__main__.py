@@ -15,8 +15,14 @@ def main() -> None:
   """Becomes the command. As of any `python -m`, a clone in the current folder goes before what is
   installed, which is said if they differ."""
   modules = {module.split('.')[-1]: f'bert_jax.{module}' for module in COMMANDS.split()}
-  parser = argparse.ArgumentParser('bert-jax', epilog='bert-jax COMMAND --help says more.')
-  parser.add_argument('command', choices=modules)
+  about = ['bert-jax COMMAND --help says more.', '']
+  for name, module in modules.items():
+    path = files.PACKAGE.joinpath(*module.split('.')[1:])
+    source = path / '__main__.py' if path.is_dir() else path.with_suffix('.py')
+    about.append(f'{name:10} {source.read_text().splitlines()[0].strip(chr(34))}')
+  raw = argparse.RawDescriptionHelpFormatter
+  parser = argparse.ArgumentParser('bert-jax', epilog='\n'.join(about), formatter_class=raw)
+  parser.add_argument('command', choices=modules, metavar='COMMAND')
   parser.add_argument('arguments', nargs=argparse.REMAINDER)
   args = parser.parse_args()
   here = files.Path()

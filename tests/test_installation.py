@@ -100,3 +100,10 @@ def test_a_clone_of_another_version_is_named(tmp_path, monkeypatch, capsys):
     assert str(tmp_path) in said and str(ROOT / 'bert_jax') in said
   command = [sys.executable, '-m', 'bert_jax.tools.convert', '--to', 'hf:OUT']
   assert run == [(sys.executable, command)] * 2
+
+
+def test_the_program_says_what_each_command_does(monkeypatch, capsys):
+  monkeypatch.setattr(sys, 'argv', ['bert-jax', '--help'])
+  with pytest.raises(SystemExit):
+    __main__.main()
+  assert '\ntrain      Runs a config in a workdir, or continues' in capsys.readouterr().out

@@ -14,7 +14,7 @@ import small_tables
 from running import lines, read_weights, same_bits, saved, train_lines
 
 import bert_jax
-from bert_jax import config, evaluate, train
+from bert_jax import config, evaluate, notebooks, train
 from bert_jax.errors import InputError
 from bert_jax.field import Field
 from bert_jax.predict import __main__ as predict
@@ -252,7 +252,7 @@ def test_no_rows_are_no_embedded_task(tmp_path):
   (dict(model='tiny', learning_rate=1e-3), "config has no field 'learning_rate'; did you mean"),
   (dict(model='bert-elsewhere'), 'bert-elsewhere holds no run and no model'),
   (dict(epochs=2), "model is missing; give 'minilm', hf:NAME .* 'tiny' to start from random"),
-  (dict(model='tiny', eval=0.1), 'eval is 0.1, which holds no rows; .* table.eval_share=0.1'),
+  (dict(model='tiny', eval=0.1), 'eval is 0.1, which holds no rows; table.eval_share=0.1'),
 ])  # fmt: skip
 def test_mistakes_are_the_sentences_of_the_command(call, said, tmp_path):
   with pytest.raises(InputError, match=said):
@@ -263,11 +263,26 @@ def test_mistakes_are_the_sentences_of_the_command(call, said, tmp_path):
 # ---- a run ---------------------------------------------------------------------------------------
 
 
-def test_a_run_shows_itself(run, monkeypatch):
+def test_a_run_shows_itself(run, monkeypatch, caplog):
+  """In a file or, in a notebook, below the cell."""
+  caplog.set_level('INFO', 'bert_jax')
+  run.curve()
+  assert caplog.messages == [f'curve: {run.workdir}/curve.png']
+  assert (run.workdir / 'curve.png').is_file()
   shown = []
+  monkeypatch.setattr(notebooks, 'in_notebook', lambda: True)
   monkeypatch.setattr('IPython.display.display', lambda data, raw: shown.append(data))
   run.curve()
   assert [*shown[0]] == ['image/png']
+
+
+def test_its_worst_answers_are_a_table(run):
+  worst, rows = run.worst(), table(1, 11)
+  assert worst['loss'].is_monotonic_decreasing
+  found = worst.set_index('id').loc[map(str, rows['id'])]
+  assert found['text'].tolist() == rows['body'].tolist()
+  assert found['gold'].tolist() == rows['label'].tolist()
+  assert found['prediction'].tolist() == run.model.predict(rows)['prediction'].tolist()
 
 
 def test_its_model_answers_a_table(run):

@@ -24,5 +24,5 @@ from bert_jax.config.load import (
   parse_arg,
 )
 from bert_jax.config.load import to_json
-from bert_jax.config.model import SIZES, bert
+from bert_jax.config.model import MINILM, SIZES, bert
 from bert_jax.errors import InputError

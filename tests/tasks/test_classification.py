@@ -74,7 +74,7 @@ def test_a_text_in_windows_is_read_whole_and_its_logits_averaged(tmp_path, vocab
   assert list(answers[0]['probabilities'].values()) == pytest.approx(list(expected), abs=1e-6)
   # A text with a window that was not predicted has no answer.
   outputs['example_ids'] = np.where(outputs['example_ids'] == 3, 0, outputs['example_ids'])
-  assert [a['texts'] for a in source.answers(outputs)] == [['river']]
+  assert [a['text'] for a in source.answers(outputs)] == ['river']
 
 
 @pytest.mark.parametrize(

@@ -79,11 +79,11 @@ def test_predict_reads_long_texts_as_evaluation_does(keep, tmp_path, vocab, toke
   outputs, _ = predicted(objective, params, source)
   model = predict.Model(trained.Trained(config, tokenizer, params, 1))
   answers = source.answers(outputs)
-  for answer, shares in zip(answers, model.classify([a['texts'][0] for a in answers])):
+  for answer, shares in zip(answers, model.classify([a['text'] for a in answers])):
     assert shares == pytest.approx(answer['probabilities'], abs=1e-5)
   assert len({round(a['probability'], 6) for a in answers}) > 2
   assert model.counts['examples cut (longer than 16 tokens)'] == 3 * (keep == 'tail')
   (inside,) = (a for a in answers if a['length'] <= model.limit - 2)  # an exported program has one
-  _, found = exported(model, 'classify', *inside['texts'])
+  _, found = exported(model, 'classify', inside['text'])
   shares = np.exp(found['logits']) / np.exp(found['logits']).sum()
   np.testing.assert_allclose(shares, list(inside['probabilities'].values()), atol=1e-5)

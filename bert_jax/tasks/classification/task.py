@@ -208,7 +208,7 @@ class Texts(Scored):
     out: dict[str, Any] = {
       'id': example.id,
       'where': example.where,
-      'texts': [*example.texts],
+      **dict(zip(('text', 'pair'), example.texts)),
       'length': int(self.tokens[i]),
     }
     if self.regression:

@@ -187,7 +187,8 @@ class Judged(Scored):
   def _add_similarities(self, answers, items, rows, vectors, ending):
     for answer, item in zip(answers, items):
       one, two = (vectors[rows[text]] for text in item.texts[:2])
-      answer |= {'texts': list(item.texts[:2]), f'prediction{ending}': float(one @ two)}
+      answer |= dict(zip(('text', 'pair'), item.texts))
+      answer[f'prediction{ending}'] = float(one @ two)
       if item.score is not None:
         answer['gold'] = item.score
 

@@ -170,7 +170,7 @@ def test_a_table_becomes_a_classifier(kind, tmp_path, monkeypatch):
   log = shows_a_run(cell_of(notebook, 'bert_jax.finetune'), 60)
   assert 'held out of training (table.eval_share)' in log
   assert '<th>nachricht</th>' in html_of(cell_of(notebook, 'tables.records'))
-  entropies = text_of(cell_of(notebook, 'entropy(shares)'))
+  entropies = text_of(cell_of(notebook, 'entropy(table'))
   assert entropies.startswith('entropy in training: 1.10 nats, if equal 1.10\n') == (
     kind == 'one label'
   )

@@ -241,7 +241,7 @@ def test_a_run_in_a_notebook_shows_a_bar_and_its_curve(pretrained, corpus_file, 
   """A run that has ended shows its curve again; one without two points has none."""
   shown = []
   monkeypatch.setattr('IPython.display.display', lambda data, raw: shown.append(data))
-  for module in (progress, train):
+  for module in (progress, train, notebooks):
     monkeypatch.setattr(module, 'in_notebook', lambda: True)
   bar = progress.Progress(20, 5, pretrained[0])
   for step in range(6, 21):

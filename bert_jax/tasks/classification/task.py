@@ -241,7 +241,8 @@ class Texts(Scored):
     out = []
     for label in self.labels:
       row = {'label': label, 'examples': held[label], 'answered': given[label]}
-      if number := held[label] + given[label]:
+      number = held[label] + given[label]
+      if number:
         out.append(row | {'right': right[label], 'f1': 2 * right[label] / number})
     return out
 

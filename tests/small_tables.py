@@ -31,3 +31,9 @@ def table(path, rng, number, labels=('0', '1'), most=9):
   rows = [f'{sentence(rng, most=most)}\t{labels[rng.integers(len(labels))]}' for _ in range(number)]
   path.write_text('\n'.join(['sentence\tlabel', *rows]) + '\n')
   return path
+
+
+def fields_of(text, vocab):
+  """The arguments of finetune in a text 'FIELD=VALUE ..', for a tiny model of the words here."""
+  fields = dict(field.split('=') for field in text.split())
+  return fields | {'model': 'tiny', 'tokenizer.path': vocab, 'model.vocab_size': len(WORDS) + 5}

@@ -46,12 +46,7 @@ def table(seed=0, number=30):
 
 @pytest.fixture(scope='module')
 def small(vocab):
-  fields = dict(field.split('=') for field in SMALL.split())
-  return fields | {
-    'model': 'tiny',
-    'tokenizer.path': vocab,
-    'model.vocab_size': len(small_tables.WORDS) + 5,
-  }
+  return small_tables.fields_of(SMALL, vocab)
 
 
 @pytest.fixture(scope='module')

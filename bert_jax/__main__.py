@@ -8,7 +8,7 @@ import sys
 from bert_jax import files
 
 COMMANDS = 'train evaluate predict config tools.convert tools.preflight tools.prepare tools.probe'
-COMMANDS += ' tools.replay tools.report tools.rerun tools.sweep tools.vocab'
+COMMANDS += ' tools.replay tools.report tools.sweep tools.vocab'
 
 
 def main() -> None:

@@ -142,10 +142,6 @@ def _given(folder, fields, **rows):
   for split, held in rows.items():
     if isinstance(held, (str, os.PathLike)):
       values[f'data.{split}'] = held
-    elif isinstance(held, float):
-      raise InputError(
-        f'{split} is {held}, which holds no rows; table.eval_share={held} holds out that share.'
-      )
     elif held is not None:
       table = frames.table_of(held, split)
       if not len(table):

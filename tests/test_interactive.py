@@ -247,7 +247,7 @@ def test_no_rows_are_no_embedded_task(tmp_path):
   (dict(model='tiny', learning_rate=1e-3), "config has no field 'learning_rate'; did you mean"),
   (dict(model='bert-elsewhere'), 'bert-elsewhere holds no run and no model'),
   (dict(epochs=2), "model is missing; give 'minilm', hf:NAME .* 'tiny' to start from random"),
-  (dict(model='tiny', eval=0.1), 'eval is 0.1, which holds no rows; table.eval_share=0.1'),
+  (dict(model='tiny', eval=0.1), "eval cannot be a table .*; give a DataFrame"),
 ])  # fmt: skip
 def test_mistakes_are_the_sentences_of_the_command(call, said, tmp_path):
   with pytest.raises(InputError, match=said):

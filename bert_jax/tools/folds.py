@@ -61,12 +61,9 @@ class Folds:
   def answers(self, arm: str = '') -> pd.DataFrame:
     """What Model.predict says of each row, of the model that has not seen it, and its fold.
     '': the baseline."""
-    arm = arm or self.arms[0]
-    if arm not in self.arms:
-      raise InputError(f'no arm is called {quoted(arm)}, only {listed(self.arms)}.')
     found, order = [], np.argsort(self.fold_of, kind='stable')
     for fold in range(self.fold_of.max() + 1):
-      model = Model(self.workdir / folder_of(arm, fold))
+      model = Model(self.workdir / folder_of(arm or self.arms[0], fold))
       found.append(model.predict(self.rows[self.fold_of == fold]).assign(fold=fold))
     return pd.concat(found).iloc[np.argsort(order)]
 

@@ -158,5 +158,5 @@ def test_a_row_is_answered_by_the_model_that_has_not_seen_it(validated):
     right = pd.Series((answers.prediction == table().label).to_numpy()).groupby(out.fold_of).mean()
     np.testing.assert_allclose(right, out.metrics.loc[arm].accuracy)
   assert out.answers().equals(out.answers(out.arms[0]))
-  with pytest.raises(InputError, match=f"no arm is called '0.05', only '{out.arms[0]}', "):
+  with pytest.raises(InputError, match='0.05_fold_0'):
     out.answers('0.05')

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
-from scipy.special import logit
 
 from bert_jax.errors import InputError
 from bert_jax.rows.examples import by_example
@@ -63,8 +62,12 @@ def svm_scores(
     weights = dict(enumerate(label_sets.class_weights(config.table)))
     model = LinearSVC(class_weight=weights or None, random_state=0)
   model.fit(sparse.hstack(train_features).tocsr(), labels)
+  return _scores(evaluation, model.predict(sparse.hstack(eval_features).tocsr()))
+
+
+def _scores(evaluation, predicted):
+  """The scores of what scikit-learn predicts for each text: a number, also of a label, or [L]."""
   answers = []
-  predicted = model.predict(sparse.hstack(eval_features).tocsr())
   for example, prediction in zip(evaluation.examples, predicted, strict=True):
     if evaluation.multi_label:
       prediction = [name for name, on in zip(evaluation.labels, prediction) if on]
@@ -83,7 +86,7 @@ def vector_scores(
 ) -> dict[str, float]:
   """Trains a logistic regression on vectors of some training rows and scores it on all evaluated
   ones: {metric: number}; {} if those have one label. Outputs: see Family.of_vectors. Each window of
-  a text is learned from, and its windows' logits are averaged, as the model's are."""
+  a text is learned from; the vector of an evaluated text is the mean of its windows'."""
   from sklearn.linear_model import LogisticRegression  # slow to import
   from sklearn.multiclass import OneVsRestClassifier
 
@@ -92,12 +95,10 @@ def vector_scores(
   if len(np.unique(labels)) < 2:
     return {}
   model: Any = LogisticRegression(max_iter=1000)
-  to_logits = np.log
   if evaluation.multi_label:
-    model, to_logits = OneVsRestClassifier(model), logit
+    model = OneVsRestClassifier(model)
   model.fit(vectors, labels)
-  of_rows = outputs['vectors']
-  logits = np.full((*of_rows.shape[:2], len(evaluation.labels)), -np.inf)
-  shares = model.predict_proba(of_rows.reshape(-1, of_rows.shape[-1]))
-  logits[..., model.classes_] = to_logits(shares).reshape(*of_rows.shape[:2], -1)
-  return evaluation.score(evaluation.answers({**outputs, 'logits': logits}))
+  numbers, (vectors,) = by_example(outputs, 'vectors')
+  total = np.zeros((evaluation.size, vectors.shape[-1]))
+  np.add.at(total, evaluation.text_of[numbers], vectors)
+  return _scores(evaluation, model.predict(total / np.bincount(evaluation.text_of)[:, None]))

@@ -149,6 +149,8 @@ def _given(folder, fields, **rows):
       path = str(folder / config_lib.ROWS / f'{split}-{frames.digest(table)}.parquet')
       values[f'data.{split}'] = path
       tables[path] = table
+  for name in values.keys() & fields.keys():
+    raise InputError(f'{name} is given twice, as rows and as a field; leave one out.')
   return overrides_of(values | fields), tables
 
 

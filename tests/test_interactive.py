@@ -18,14 +18,14 @@ from bert_jax import config, evaluate, notebooks, train
 from bert_jax.errors import InputError
 from bert_jax.field import Field
 from bert_jax.predict import __main__ as predict
-from bert_jax.run import initialization
+from bert_jax.run import evaluation, initialization
 from bert_jax.run.inputs import read_inputs
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.ask import Ask
 from bert_jax.tasks.record import Option, Prediction
 from bert_jax.tools import convert
 from bert_jax.tools.probe import __main__ as probe
-from bert_jax.workdir import trained
+from bert_jax.workdir import records, trained
 
 pytestmark = pytest.mark.usefixtures('steps_once')
 ROOT = Path(__file__).parents[1]
@@ -68,23 +68,37 @@ def seen(monkeypatch):
 # ---- the best checkpoint -------------------------------------------------------------------------
 
 
-def test_whoever_reads_a_run_takes_its_best_checkpoint(small, tmp_path, capsys, caplog):
+def test_whoever_reads_a_run_takes_its_best_checkpoint(
+  small, tmp_path, capsys, caplog, monkeypatch
+):
   """Where checkpoint.best_metric is set; evaluations get worse, for their labels are others."""
   folder, rows = tmp_path / 'W', table(1, 11)
   rows['label'] = rows['label'].map(dict(zip(LABELS, np.roll(LABELS, 1))))
   chosen = {'checkpoint.best_metric': 'cross_entropy', 'checkpoint.best_mode': 'min'}
   fields = small | chosen | {'checkpoint.keep_latest': 1, 'table.pooling': 'cls'}
+  told = []
+  monkeypatch.setattr(evaluation, 'warn_of_collapse', lambda result, *_: told.append(result))
   run = bert_jax.finetune(table(), folder, eval=rows, **fields)
   losses = {line['step']: line['cross_entropy'] for line in lines(folder, 'eval')}
   best = min(losses, key=losses.get)
   assert best < 9 and saved(folder) == [best, 9] and run.model.step == best
-  (answers,) = folder.glob('eval/*')  # of no other step
-  assert json.loads((answers / 'scores.json').read_text())['cross_entropy'] == losses[best]
+  written = [json.loads(path.read_text()) for path in folder.glob('eval/*/scores.json')]
+  assert {x['cross_entropy'] for x in written} == {losses[best], losses[9]} and len(written) == 2
+  assert [x['cross_entropy'] for x in told] == [losses[best]]
+  found = records.read(folder)  # a report has the last evaluation
+  assert found.counted().step == 9 and found.examples['accuracy'] == len(rows)
   assert run.metrics['cross_entropy'] == losses[best] < losses[9]
   assert run.evaluate() == run.metrics == evaluate.evaluate(folder)[0]
   assert run.evaluate(checkpoint='latest')['cross_entropy'] == losses[9]
   again = bert_jax.finetune(table(), folder, eval=rows, **fields)  # it has ended
   assert again.metrics == run.metrics
+  # The best by another metric is none.
+  (tmp_path / 'copy').mkdir()
+  copy = shutil.copytree(folder, tmp_path / 'copy' / 'W')
+  last = bert_jax.finetune(
+    table(), copy, eval=rows, **fields | {'checkpoint.best_metric': 'accuracy'}
+  )
+  assert last.model.step == 9 and last.metrics['cross_entropy'] == losses[9]
   # A run begins with the weights of the best, and goes on from the newest.
   table().to_csv(tmp_path / 'a.csv')
   other = small | {'data.train': tmp_path / 'a.csv', 'table.pooling': 'cls'}
@@ -247,6 +261,7 @@ def test_no_rows_are_no_embedded_task(tmp_path):
   (dict(model='tiny', learning_rate=1e-3), "config has no field 'learning_rate'; did you mean"),
   (dict(model='bert-elsewhere'), 'bert-elsewhere holds no run and no model'),
   (dict(epochs=2), "model is missing; give 'minilm', hf:NAME .* 'tiny' to start from random"),
+  ({'model': 'tiny', 'data.train': 'a.csv'}, 'data.train is given twice, as rows and as a field'),
   (dict(model='tiny', eval=0.1), "eval cannot be a table .*; give a DataFrame"),
 ])  # fmt: skip
 def test_mistakes_are_the_sentences_of_the_command(call, said, tmp_path):

@@ -247,7 +247,8 @@ class Model:
     processes. task: '' is the default task. options: as later, since they shape the program."""
     keep_compiled()
     task = task or self.default_task
-    ask = self.ask(task, **options)
+    ask, said = self.ask(task, **options), self.counts
+    self.counts = Counter()
     short = dict.fromkeys(ask.fields, 'a')
     *_, field = short
     room = packed_rows.SHORTEST
@@ -258,6 +259,7 @@ class Model:
           long = ask.record(short | {field: 'a ' * (room - 8)})
           list(ask.replies([long] * rows))
       room *= 2
+    self.counts = said
 
   # ---- What answers. -----------------------------------------------------------------------------
 

@@ -52,7 +52,7 @@ def measured(inputs: Inputs, params: Any) -> dict[str, float]:
   batches = batches_of(train, config, *of_run)
   learned = outputs(batches, max(1, len(batches) * min(MOST, examples) // examples))
   evaluated = outputs(inputs.eval_batches, 0)
-  scores = of_vectors(train, learned, sources['eval'], evaluated)
+  scores = of_vectors(config, train, learned, sources['eval'], evaluated)
   if scores:
     log.info(
       'before training: a logistic regression on the vectors of these weights has %s '

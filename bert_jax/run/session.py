@@ -52,6 +52,7 @@ class Evaluator:
 
   def __init__(self, session: 'Session', step: int):
     self.session, self.run = session, session.run
+    self.counted: tuple[Any, list[dict]] = {}, []  # the evaluation of the step that counts
     self.owes = self.run.inputs.in_workdir and self.due(step) and not self.run.results
 
   def due(self, step: int) -> bool:
@@ -98,7 +99,7 @@ class Evaluator:
   def _evaluate(self, step, state):
     """Evaluates a state and adds the results to its checkpoint; saves it if it is the best. If it
     is evaluated on all rows beside a part, these results count. The answers on the disk are those
-    of the best, or of the last state where there is none."""
+    of the best and of the last state."""
     run, inputs, config = self.run, self.run.inputs, self.run.inputs.config
     batches: Any = inputs.eval_batches
     counts = self.counts(step)
@@ -129,16 +130,23 @@ class Evaluator:
     before = run.checkpoints.best['step']
     is_best = run.checkpoints.is_best(run.results, step)
     is_last = step >= inputs.steps or self._patience_is_over(step)
-    if answers and (is_best or is_last and not run.checkpoints.best['metrics']):
-      given = config.data.train, config.data.eval
-      buckets.remove_tree(contents.answers_folder(inputs.workdir, *given, before))
-      folder = contents.answers_folder(inputs.workdir, *given, step)
-      evaluation.write(folder, batches.source, answers, run.results)
+    if answers and (is_best or is_last):
+      if is_best:
+        buckets.remove_tree(self._folder(before))
+      evaluation.write(self._folder(step), batches.source, answers, run.results)
+    if is_best or not run.checkpoints.best['metrics']:
+      self.counted = run.results, answers
     is_saved = run.checkpoints.newest.get('step') == step
     if is_best or is_saved or config.eval.patience > 0:
       self.session.saver.save(state, run.results)
     if is_last:
-      evaluation.warn_of_collapse(run.results, batches.source, answers)
+      result, answers = self.counted
+      evaluation.warn_of_collapse(result, batches.source, answers)
+
+  def _folder(self, step):
+    """Where the answers of a step are written."""
+    data = self.run.inputs.config.data
+    return contents.answers_folder(self.run.inputs.workdir, data.train, data.eval, step)
 
 
 class Session:
@@ -198,5 +206,5 @@ class Session:
       raise Paused(f'max_hours={config.max_hours:g} are over: saved {where}')
     else:
       self.summary.state = 'finished'
-    best = best_of(run.inputs.workdir, run.checkpoints.best)
+    best = best_of(run.inputs.workdir, run.checkpoints.best, config.checkpoint)
     return state, best.get('metrics', run.results)

@@ -52,7 +52,7 @@ def ended(inputs: Inputs) -> tuple[step.State, Mapping[str, float]] | None:
     return None
   how = 'finished' if meta['step'] == inputs.steps else 'stopped early'
   log.info('this run has %s, at step %d', how, meta['step'])
-  best = checkpoint.best_of(inputs.workdir, meta['best'])
+  best = checkpoint.best_of(inputs.workdir, meta['best'], inputs.config.checkpoint)
   return state, best.get('metrics', meta['metrics'])
 
 

@@ -1,12 +1,13 @@
 """Cross-validation: a run for each fold of some rows, and what the runs say together.
 
     folds = bert_jax.cross_validate(rows, 'W', 5, model='minilm', epochs=[3, 6])
-    print(folds)  # the tables of a report
+    print(folds)  # the means over folds of the metric that judges, and their paired differences
     folds.metrics, folds.compare('macro_f1'), folds.answers()
 
-W is the folder of a sweep in which a fold stands for a seed, so reports of it count folds where
-they say seeds. The models of two folds share most of their training rows: intervals and p values
-are a little too good (Nadeau and Bengio 2003, https://doi.org/10.1023/A:1024068626366).
+W is the folder of a sweep in which a fold stands for a seed: `python -m bert_jax.tools.report W`
+has all metrics, and counts folds where it says seeds. The models of two folds share most of their
+training rows: intervals and p values are a little too good (Nadeau and Bengio 2003,
+https://doi.org/10.1023/A:1024068626366).
 """
 
 import dataclasses
@@ -30,6 +31,7 @@ from bert_jax.tools.sweep import arms as sweep_arms
 from bert_jax.workdir import records
 
 ONE = 'all folds'  # the only arm
+SHOWN = ['mean', 'sd', 'difference', 'difference_low', 'difference_high', 'p']
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -43,7 +45,9 @@ class Folds:
   fold_of: np.ndarray
 
   def __repr__(self) -> str:
-    return report.text(report.read(self.workdir))
+    panel = report.read(self.workdir).panels[0]
+    table = panel.compared(panel.metric)[SHOWN].dropna(axis='columns', how='all')
+    return f'{panel.metric} over folds:\n{table.round(4).to_string()}'
 
   @property
   def metrics(self) -> pd.DataFrame:
@@ -59,12 +63,17 @@ class Folds:
     return panel.compared(metric or panel.metric)
 
   def answers(self, arm: str = '') -> pd.DataFrame:
-    """What Model.predict says of each row, of the model that has not seen it, and its fold.
-    '': the baseline."""
+    """What Model.predict says of each row, of the model that has not seen it, at the step whose
+    metrics count. '': the baseline."""
+    arm = arm or self.arms[0]
+    if arm not in self.arms:
+      raise InputError(f'no arm is called {quoted(arm)}, only {listed(self.arms)}.')
     found, order = [], np.argsort(self.fold_of, kind='stable')
     for fold in range(self.fold_of.max() + 1):
-      model = Model(self.workdir / folder_of(arm or self.arms[0], fold))
-      found.append(model.predict(self.rows[self.fold_of == fold]).assign(fold=fold))
+      folder = self.workdir / folder_of(arm, fold)
+      counted: Any = records.read(folder).counted()
+      model = Model(folder, counted.step)
+      found.append(model.predict(self.rows[self.fold_of == fold]))
     return pd.concat(found).iloc[np.argsort(order)]
 
 
@@ -85,12 +94,14 @@ def cross_validate(
   arms = {ONE: given}
   for name in several:
     arms = {sweep_arms.name_of({name: str(x)}): given | {name: x} for x in given[name]}
+    if not arms or len(arms) < len(given[name]):
+      raise InputError(f'{name} is {given[name]}; give different values.')
   recipes = {arm: interactive.recipe(**chosen) for arm, chosen in arms.items()}
   configs = []  # of all, so that mistakes are found before the first run
   for spec, fields in recipes.values():
     configs.append(config_lib.load(spec, interactive.overrides_of(fields)))
   if isinstance(rows, (str, os.PathLike)):
-    rows = [row for _, row in tables.records(str(rows), counts=Counter())]
+    rows = [row.record or row for _, row in tables.records(str(rows), counts=Counter())]
   if not isinstance(rows, pd.DataFrame):
     rows = frames.table_of(rows, 'rows').to_pandas(types_mapper=pd.ArrowDtype)
   labels = tables.first_of(rows.columns, TASKS[configs[0].objective].label_column(configs[0]))
@@ -119,25 +130,22 @@ def split(rows: pd.DataFrame, folds: int, labels: str, groups: str, seed: int) -
   InputError if a model would lack a label."""
   from sklearn import model_selection  # slow to import
 
-  most = len(rows)
+  if groups and groups not in rows:
+    raise InputError(f'there is no column {groups!r}, only {listed(rows.columns)}.')
+  kind: Any = model_selection.StratifiedKFold
+  of_rows, fold_of = None, np.zeros(len(rows), int)
+  classes = list(map(str, rows[labels])) if labels else [''] * len(rows)
+  most = max(Counter(classes).values(), default=0)
+  if groups:
+    kind, of_rows = model_selection.StratifiedGroupKFold, list(map(str, rows[groups]))
+    most = len(set(of_rows))
   try:
-    by: Any = [list(map(str, rows[name])) if name else None for name in (labels, groups)]
-    if groups:
-      most = len(set(by[1]))
-      splitter = model_selection.GroupKFold(folds)
-    elif labels:
-      most = max(Counter(by[0]).values())
-      splitter = model_selection.StratifiedKFold(folds, shuffle=True, random_state=seed)
-    else:
-      splitter = model_selection.KFold(folds, shuffle=True, random_state=seed)
-    fold_of = np.zeros(len(rows), int)
-    for fold, (_, held_out) in enumerate(splitter.split(rows, *by)):
+    splitter = kind(folds, shuffle=True, random_state=seed)
+    for fold, (_, held_out) in enumerate(splitter.split(rows, classes, of_rows)):
       fold_of[held_out] = fold
-  except KeyError:
-    raise InputError(f'there is no column {groups!r}, only {listed(rows.columns)}.') from None
   except ValueError as error:
     raise InputError(
-      f'folds={folds} is not possible ({first_line(error)}); use at most {most} folds.'
+      f'folds={folds} is not possible with these rows ({first_line(error)}); the most is {most}.'
     ) from None
   if labels:
     found = pd.Series(fold_of).groupby(rows[labels].to_numpy()).nunique()

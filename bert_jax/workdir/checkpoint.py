@@ -37,12 +37,12 @@ def newest_meta(workdir: str | Path) -> dict[str, Any] | None:
     return checkpoints.newest_good(checkpoints.meta, log.debug)[0] if checkpoints.steps() else None
 
 
-def best_of(workdir: Any, best: Mapping[str, Any]) -> Mapping[str, Any]:
+def best_of(workdir: Any, best: Mapping[str, Any], settings: ConfigDict) -> Mapping[str, Any]:
   """Says which step of a workdir is the best by `best` of its newest metadata, and returns that,
-  {'step', 'metrics', ..}; {} if there is none."""
-  if not best['metrics']:
+  {'step', 'metrics', ..}; {} if there is none by these settings, its config.checkpoint."""
+  metric = settings.best_metric
+  if not best['metrics'] or not best['of'].startswith(f'{metric} {settings.best_mode} '):
     return {}
-  metric, _, _ = best['of'].partition(' ')
   log.info('%s: step %d counts, the best by %s', workdir, best['step'], metric)
   return best
 

@@ -169,11 +169,11 @@ def _checkpoints(folder: Path, faults: list[str]) -> tuple[tuple[int, ...], Mapp
 
 def _examples(run: Run, faults: list[str]) -> dict[str, int]:
   """{metric: how many examples have it} of a run's answers; {} without any."""
-  if run.config is None or not run.evaluations:
+  point = run.counted()
+  if run.config is None or not point:
     return {}
-  data, best = run.config.data, run.newest.get('best', {})
-  step = best['step'] if best.get('metrics') else run.evaluations[-1].step
-  path = contents.answers_folder(run.path, data.train, data.eval, step) / 'scores.json'
+  data = run.config.data
+  path = contents.answers_folder(run.path, data.train, data.eval, point.step) / 'scores.json'
   examples = collections.Counter()
   try:
     for scores in contents.read_sealed(path).get('by_length', ()):

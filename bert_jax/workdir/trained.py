@@ -152,7 +152,7 @@ def _step_of(checkpoints, workdir, checkpoint):
     return None
   if checkpoint in ('', 'best'):
     meta, _ = checkpoints.newest_good(checkpoints.meta)
-    number = best_of(workdir, meta['best']).get('step')
+    number = best_of(workdir, meta['best'], contents.read_config(workdir).checkpoint).get('step')
     if checkpoint and number is None:
       raise InputError(f'{workdir} kept no best checkpoint; use latest or a step.')
     return number

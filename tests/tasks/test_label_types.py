@@ -76,6 +76,29 @@ def test_labels_are_as_pandas_has_them(kind, suffix, tmp_path):
   assert label_sets.values(as_text.table) == config.table.labels
 
 
+@pytest.mark.parametrize('cells', [
+  'TRUE FALSE', 'true false', '01 02', '+1 -1', '1e3 2', '.5 1.5',
+  '1_000 2', '0x1 2', 'True 2', 'tRue fAlse', '1 01', 'inf 1', '1 b',
+])  # fmt: skip
+def test_cells_are_what_pandas_reads(cells, tmp_path):
+  """Or texts, where two would be equal or one is not finite."""
+  cells = cells.split()
+  path = tmp_path / 't.csv'
+  path.write_text('sentence,label\n' + ''.join(f'old {x},{x}\n' for x in cells * 3))
+  config = resolved(path)
+  read = [x.label for x in reading.read(config, 'train', Problems('train'))]
+  expected = pd.read_csv(path)['label'].tolist()
+  if len(set(expected)) < 2 or float('inf') in expected:
+    expected = cells * 3
+  assert read == expected and type(read[0]) is type(expected[0])
+
+
+def test_labels_inside_of_objects_are_texts(tmp_path):
+  path = tmp_path / 't.jsonl'
+  path.write_text(''.join(f'{{"sentence": "old", "m": {{"y": "{k % 2}"}}}}\n' for k in range(4)))
+  assert label_sets.values(resolved(path, 'table.label_column=m.y').table) == ('0', '1')
+
+
 @pytest.mark.parametrize('suffix', ['parquet', 'jsonl'])
 def test_integers_beside_a_null_are_integers(suffix, tmp_path):
   """Of which pandas makes floats."""

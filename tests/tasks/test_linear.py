@@ -143,6 +143,8 @@ def test_a_logistic_regression_of_vectors_is_scikit_learns(
   if not several:
     rows, dev = ([(a, b, y[:3]) for a, b, y in part] for part in (rows, dev))
   more = f'table.multi_label={several} table.long_texts={long_texts} task.max_length=8'
+  weights = {} if several else {'bad': 3.0, 'goo': 0.5}
+  more += f' table.class_weights={tuple(weights.items())}'.replace(', ', ',')
   config = config_of(tmp_path, vocab, rows, dev, *more.split())
   sources = classification.sources(config, tokenizer)
   given, rng = {}, np.random.default_rng(2)
@@ -152,16 +154,17 @@ def test_a_logistic_regression_of_vectors_is_scikit_learns(
     by_example = rng.normal(size=(len(source.texts), 4)) + is_of[:, :1]
     given[split] = by_example, {'example_ids': ids, 'vectors': by_example[ids - 1]}
   found = linear.vector_scores(
-    sources['train'], given['train'][1], sources['eval'], given['eval'][1]
+    config, sources['train'], given['train'][1], sources['eval'], given['eval'][1]
   )
-  model = LogisticRegression(max_iter=1000)
+  names = config.table.labels
+  by_number = {k: weights.get(name, 1.0) for k, name in enumerate(names)}
+  model = LogisticRegression(max_iter=1000, class_weight=None if several else by_number)
   model = OneVsRestClassifier(model) if several else model
   model.fit(given['train'][0], sources['train'].per_example['labels'])
   logits = model.decision_function(given['eval'][0])
   of = sources['eval'].text_of
   means = np.stack([logits[of == k].mean(axis=0) for k in range(len(dev))])
   assert (len(of) > len(dev)) == (long_texts == 'windows')
-  names = config.table.labels
   gold = [row[2].split(',') for row in dev]
   if several:
     truth = np.array([np.isin(names, x) for x in gold])
@@ -170,3 +173,17 @@ def test_a_logistic_regression_of_vectors_is_scikit_learns(
     predicted = [names[k] for k in means.argmax(axis=1)]
     right = np.mean([a == b for a, (b,) in zip(predicted, gold, strict=True)])
     assert found['accuracy'] == right and 0.4 < right < 1
+
+
+def test_a_label_that_is_the_only_one(tmp_path, vocab, tokenizer):
+  """Of several labels a text may have one alone; the other texts have none."""
+  label = lambda a, b: 'good' if 'good' in a else ''
+  rows, dev = drawn(60, 0, label), drawn(40, 1, label)
+  fields = 'table.multi_label=True', 'table.labels=good,'
+  config = config_of(tmp_path, vocab, rows, dev, *fields)
+  assert scores_of(config, tokenizer)['subset_accuracy'] > 0.9
+  sources, given = classification.sources(config, tokenizer), []
+  for source in sources.values():
+    ids = np.stack([source[i]['example_ids'] for i in range(len(source))])
+    given += [source, {'example_ids': ids, 'vectors': source.per_example['labels'][ids - 1]}]
+  assert linear.vector_scores(config, *given)['subset_accuracy'] == 1

@@ -1,6 +1,7 @@
 """The labels of a classification: their cells, the label set, baselines and priors."""
 
 import math
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,10 +12,12 @@ from bert_jax.errors import InputError, listed, quoted
 from bert_jax.metrics import Level, LossLevel
 from bert_jax.tasks.faulty_records import Problems, Unusable, is_empty, says_no_label
 from bert_jax.tasks.labelled import always, entropy, f1_of_all, label_shares
-from bert_jax.text.values import NotJson, printed_value
+from bert_jax.text.values import NotJson, finite_number, printed_value
 
 MOST_LABELS = 1000  # more are probably numbers or texts
 UNKNOWN = 'rows with an unknown label'  # a kind of fault
+TRUTH = {'true': True, 'false': False}
+INTEGER = re.compile(r'[-+]?\d+')
 
 
 class LabelReader:
@@ -109,14 +112,18 @@ def values(table: ConfigDict) -> tuple[Any, ...]:
 
 
 def values_of(labels: Iterable[str]) -> tuple[int | float | bool, ...]:
-  """The numbers, True or False that the names of labels stand for; (): of one or more labels they
-  do not, or two labels are equal."""
-  try:
-    out = tuple(map(printed_value, names(labels)))
-  except NotJson:
-    return ()
-  are_plain = all(isinstance(x, (int, float)) for x in out)
-  return out if are_plain and len(set(out)) == len(out) else ()
+  """The numbers, or True and False, that pandas reads in a column of the names of labels; (): it
+  reads texts, or two labels are equal."""
+  out = []
+  for name in names(labels):
+    number: Any = TRUTH.get(name.lower(), finite_number(name))
+    if number is None or '_' in name:
+      return ()
+    if INTEGER.fullmatch(name):
+      number = int(name)
+    out.append(number)
+  is_bool = {isinstance(x, bool) for x in out}
+  return tuple(out) if len(is_bool) == 1 and len(set(out)) == len(out) else ()
 
 
 def class_weights(table: ConfigDict) -> tuple[float, ...]:

@@ -70,7 +70,7 @@ def _scores(evaluation, predicted):
   answers = []
   for example, prediction in zip(evaluation.examples, predicted, strict=True):
     if evaluation.multi_label:
-      prediction = [name for name, on in zip(evaluation.labels, prediction) if on]
+      prediction = [name for name, on in zip(evaluation.labels, np.atleast_1d(prediction)) if on]
     elif not evaluation.regression:
       prediction = evaluation.labels[prediction]
     if example.label is not None:
@@ -79,6 +79,7 @@ def _scores(evaluation, predicted):
 
 
 def vector_scores(
+  config: ConfigDict,
   train: task.Texts,
   train_outputs: Mapping[str, np.ndarray],
   evaluation: task.Texts,
@@ -97,6 +98,8 @@ def vector_scores(
   model: Any = LogisticRegression(max_iter=1000)
   if evaluation.multi_label:
     model = OneVsRestClassifier(model)
+  else:
+    model.class_weight = dict(enumerate(label_sets.class_weights(config.table))) or None
   model.fit(vectors, labels)
   numbers, (vectors,) = by_example(outputs, 'vectors')
   total = np.zeros((evaluation.size, vectors.shape[-1]))

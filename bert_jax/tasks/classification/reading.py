@@ -98,7 +98,8 @@ def label_type(config: ConfigDict) -> str:
     label = row.record.get(name)
     if name and label != []:
       first = label[0] if isinstance(label, list) else label
-      return 'text' if isinstance(first, str) else 'value'
+      is_nested = row.record and name not in row.record
+      return 'text' if is_nested or isinstance(first, str) else 'value'
   return 'text'
 
 

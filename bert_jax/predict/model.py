@@ -35,18 +35,6 @@ for _family in TASKS.values():
 PREDICTIONS.update(OF_ALL)
 
 
-class Tasks(dict[str, Prediction]):
-  """What a model can be asked, {task: Prediction}; shown as methods, one a line."""
-
-  def __repr__(self):
-    lines = []
-    for task, prediction in self.items():
-      about = getattr(Model, method_of(task), Model.answer).__doc__ or ''
-      options = ''.join(f', {name}=..' for name in prediction.options)
-      lines.append(f'{method_of(task)}(values{options}): {about.partition(chr(10))[0]}')
-    return '\n'.join(lines)
-
-
 def method_of(task: str) -> str:
   """The name of a Model's method for a task."""
   return 'find_answers' if task == 'answer' else task.replace('-', '_')
@@ -157,10 +145,8 @@ class Model:
     """For each text or pair {label: probability}, or a number."""
     return self._short('classify', values)
 
-  def pair(self, values: Asked, seconds: Iterable[str] | None = None) -> Any:
-    """As classify, of pairs; or of texts, each with one of the seconds."""
-    if seconds is not None:
-      values = zip(values, seconds, strict=True)
+  def pair(self, values: Asked) -> Any:
+    """As classify, of pairs."""
     return self._short('pair', values)
 
   def tag(self, values: Asked) -> Any:
@@ -275,11 +261,11 @@ class Model:
     return next(iter(self.tasks))
 
   @property
-  def tasks(self) -> Tasks:
+  def tasks(self) -> dict[str, Prediction]:
     """What the model can be asked: its objective's tasks for which it has all parts, then those of
     any model."""
     both = {**self.family.predictions, **OF_ALL}
-    return Tasks((task, x) for task, x in both.items() if self._has_parts(x))
+    return {task: x for task, x in both.items() if self._has_parts(x)}
 
   def _has_parts(self, prediction):
     model = self.config.model  # whose pooler and MLM head may be without parameters

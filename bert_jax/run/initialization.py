@@ -96,13 +96,11 @@ def config_of(
 
 
 def _check_formats(config, set_by_user):
-  """InputError if the user set what is read of files of text alone, and the data is none."""
+  """InputError if the user named columns of files without a header, and the data is in none."""
   specs = [spec for spec in (config.data.train, config.data.eval) if spec]
   texts = [spec for spec in specs if not record_sources.has_records(spec)]
   tables = [spec for spec in texts if files.suffix(Path(spec)) not in ('.jsonl', '.json')]
   for name in set_by_user:
-    if specs and not texts and name == 'data.text_encoding':
-      raise InputError(f'{name} is for files of text, and the data is in none; leave it.')
     if specs and not tables and name.endswith('.columns'):
       raise InputError(
         f'{name} is for a CSV or TSV without a header, and the columns of this data have names; '

@@ -125,7 +125,7 @@ class Family:
   # families read files of labelled examples (labelled.py).
   reads_corpus: bool = False
   plain_baseline: PlainBaseline | None = None
-  # (training rows, vectors of these, evaluated rows, vectors of those) -> the scores of a
+  # (config, training rows, vectors of these, evaluated rows, vectors of those) -> the scores of a
   # classifier of vectors. Vectors are outputs of rows, {'vectors': [R, N, D], 'example_ids'}.
   of_vectors: Callable[..., dict[str, float]] | None = None
 

@@ -196,7 +196,6 @@ def test_an_export_has_names_of_labels(run, tmp_path):
 
 @pytest.mark.parametrize('given, said', [
   ({'table.columns': ('sentence', 'label')}, 'table.columns is for a CSV or TSV without a header'),
-  ({'data.text_encoding': 'cp1251'}, 'data.text_encoding is for files of text, and the data is in'),
   ({'table.label_separator': ';'}, 'set table.multi_label=true, or leave it'),
   ({'table.label_type': 'value'}, "for labels that are different numbers.* not for 'a', 'b'"),
   ({'table.text_column': 'body'}, "data.train: rows of train:0: has no column 'body'"),

@@ -8,7 +8,7 @@ scikit-learn's LinearSVC (one for each label, LinearSVR for numbers) at its defa
 Of vectors of length 1 it is scikit-learn's LogisticRegression, also at its default C = 1.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -17,23 +17,13 @@ from ml_collections import ConfigDict
 from bert_jax.errors import InputError
 from bert_jax.rows.examples import by_example
 from bert_jax.tasks.classification import label_sets, task
-from bert_jax.tasks.classification.reading import Example, read
+from bert_jax.tasks.classification.reading import read
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tokenizers import Tokenizer
 
 
 def metrics(config: ConfigDict, tokenizer: Tokenizer) -> dict[str, float]:
   """Trains the linear SVM on data.train and returns its metrics on data.eval."""
-  problems = Problems.of(config, 'train')
-  train = list(problems.chosen(read(config, 'train', problems), config.task.train_examples))
-  evaluation = task.sources(config, tokenizer, ('eval',))['eval']
-  return svm_scores(config, tokenizer, train, evaluation)
-
-
-def svm_scores(
-  config: ConfigDict, tokenizer: Tokenizer, train: Sequence[Example], evaluation: task.Texts
-) -> dict[str, float]:
-  """Trains the linear SVM on labelled examples and scores it on others: {metric: number}."""
   from scipy import sparse  # these are slow to import
   from sklearn.feature_extraction.text import TfidfVectorizer
   from sklearn.multiclass import OneVsRestClassifier
@@ -43,6 +33,9 @@ def svm_scores(
     ids = tokenizer.ids_batch([example.texts[side] for example in examples])
     return [' '.join(map(str, text.tolist())) for text in ids]
 
+  problems = Problems.of(config, 'train')
+  train = list(problems.chosen(read(config, 'train', problems), config.task.train_examples))
+  evaluation = task.sources(config, tokenizer, ('eval',))['eval']
   train_features, eval_features = [], []
   for side in range(len(train[0].texts)):
     tfidf = TfidfVectorizer(token_pattern=r'\d+', ngram_range=(1, 2), sublinear_tf=True)
@@ -51,14 +44,12 @@ def svm_scores(
     except ValueError:
       raise InputError('the texts of the training data are empty, all of them.') from None
     eval_features.append(tfidf.transform(pieces(evaluation.examples, side)))
-  labels = [example.label for example in train]
+  labels = label_sets.label_array([x.label for x in train], evaluation.labels, config.table)
   if evaluation.regression:
     model = LinearSVR(random_state=0)
   elif evaluation.multi_label:
-    labels = np.array([np.isin(evaluation.labels, several) for several in labels], int)
     model = OneVsRestClassifier(LinearSVC(random_state=0))
   else:
-    labels = [evaluation.labels.index(label) for label in labels]
     weights = dict(enumerate(label_sets.class_weights(config.table)))
     model = LinearSVC(class_weight=weights or None, random_state=0)
   model.fit(sparse.hstack(train_features).tocsr(), labels)

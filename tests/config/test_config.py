@@ -56,7 +56,7 @@ PRETRAIN, TABLE, NER = 'pretrain.py:runlocal', 'finetune.py:task=table', 'finetu
     ('pretrain.py:arch=fnet', f'{FULL} corpus.lengths=32', 'model.mixer'),
     ('transformer_xl.py:runlocal', f'{FULL} corpus.lengths=32', 'model.memory_length=0'),
     ('pretrain.py:arch=albert', 'optimizer.layer_lr_decay=0.9', 'model.share_layers'),
-    ('pretrian.py', '', 'there are configs/ablations.py, configs/causal_lm.py'),
+    ('pretrian.py', '', 'there are configs/ablations.py, configs/babylm.py'),
     ('pretrain.py:siz=tiny', '', "'siz' is not known here; did you mean 'size'?"),
     ('pretrain.py:size', '', "'size' wants a value"),
     ('pretrain.py:size=giant', '', "size 'giant'"),

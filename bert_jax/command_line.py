@@ -4,6 +4,7 @@ signals as KeyboardInterrupt.
 
 import argparse
 import contextlib
+import gc
 import logging
 import os
 import shutil
@@ -50,6 +51,11 @@ def command_line() -> Iterator[None]:
   def interrupt(number: int, frame: types.FrameType | None) -> None:
     if os.getpid() != process:  # one that was forked from this one ends silently
       os._exit(128 + number)
+    if frame and frame.f_code in [getattr(x, '__code__', None) for x in gc.callbacks]:
+      again = threading.Timer(0.1, os.kill, (process, number))  # an error would be lost there
+      again.daemon = True
+      again.start()
+      return
     raise KeyboardInterrupt
 
   before = {}

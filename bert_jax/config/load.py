@@ -124,7 +124,7 @@ def _meant(name: str, config: ConfigDict) -> str:
   last word, or one that other programs call so (`elsewhere` in its meaning)."""
   if name in ALL:
     owners = ', '.join(task.name for task in TASKS.values() if name in task.fields)
-    return f'; it is a field of {owners}, not of {config.objective}.'
+    return f'; it is a field of {owners}, and the config file chose another objective.'
   known, last = flatten(config), name.split('.')[-1]
   for field in known:
     _, _, elsewhere = ALL[field].meaning.partition(' (elsewhere: ')

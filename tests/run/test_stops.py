@@ -2,8 +2,11 @@
 wherever it can be, whatever is due there, and loses nothing; what it writes, evaluates, saves."""
 
 import copy
+import gc
 import json
 import math
+import os
+import signal
 import time
 from types import SimpleNamespace
 
@@ -15,6 +18,7 @@ from conftest import fields
 from running import lines
 
 from bert_jax import errors, train
+from bert_jax.command_line import command_line
 from bert_jax.config import load, timeline_of
 from bert_jax.errors import InputError
 from bert_jax.metrics import Mean
@@ -245,3 +249,24 @@ def test_the_best_is_saved_when_no_checkpoint_is_due(tmp_path, monkeypatch):
   kept = {}
   trains(configured('checkpoint.every=0 eval.every=4 eval.batches=7'), tmp_path, kept)
   assert set(kept) == {8, STEPS} and kept[8][1]['metrics']['count'] == 7
+
+
+def test_a_signal_in_a_callback_of_the_garbage_collector_is_not_lost():
+  """What such a callback raises is dropped, as in JAX's while a vocabulary is trained."""
+  sent = []
+
+  def callback(phase, info):
+    if not sent:
+      sent.append(phase)
+      os.kill(os.getpid(), signal.SIGTERM)
+      time.sleep(0.01)  # where Python hears it
+
+  gc.callbacks.append(callback)
+  try:
+    with pytest.raises(SystemExit) as end, command_line():
+      gc.collect()
+      assert sent
+      time.sleep(30)
+  finally:
+    gc.callbacks.remove(callback)
+  assert end.value.code == 130

@@ -4,7 +4,6 @@ signals as KeyboardInterrupt.
 
 import argparse
 import contextlib
-import gc
 import logging
 import os
 import shutil
@@ -51,14 +50,18 @@ def command_line() -> Iterator[None]:
   def interrupt(number: int, frame: types.FrameType | None) -> None:
     if os.getpid() != process:  # one that was forked from this one ends silently
       os._exit(128 + number)
-    if frame and frame.f_code in [getattr(x, '__code__', None) for x in gc.callbacks]:
-      again = threading.Timer(0.1, os.kill, (process, number))  # an error would be lost there
-      again.daemon = True
-      again.start()
-      return
     raise KeyboardInterrupt
 
-  before = {}
+  def unraisable(lost: Any) -> None:
+    if lost.exc_type is not KeyboardInterrupt:
+      return hook(lost)
+    again = threading.Timer(0.1, os.kill, (process, signal.SIGINT))
+    again.daemon = True
+    again.start()
+
+  # Python drops what is raised while it collects garbage, as where a vocabulary is trained.
+  before, hook = {}, sys.unraisablehook
+  sys.unraisablehook = unraisable
   if threading.current_thread() is threading.main_thread():
     for number in (signal.SIGINT, signal.SIGTERM):
       before[number] = signal.signal(number, interrupt)
@@ -75,6 +78,7 @@ def command_line() -> Iterator[None]:
       os._exit(code)  # the shutdown of Python would wait for these threads, or crash
     sys.exit(code)
   finally:
+    sys.unraisablehook = hook
     for number, handler_before in before.items():
       signal.signal(number, handler_before)
 

@@ -251,7 +251,7 @@ def test_the_best_is_saved_when_no_checkpoint_is_due(tmp_path, monkeypatch):
   assert set(kept) == {8, STEPS} and kept[8][1]['metrics']['count'] == 7
 
 
-def test_a_signal_in_a_callback_of_the_garbage_collector_is_not_lost():
+def test_a_signal_while_garbage_is_collected_is_not_lost():
   """What such a callback raises is dropped, as in JAX's while a vocabulary is trained."""
   sent = []
 

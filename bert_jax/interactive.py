@@ -124,7 +124,7 @@ def start(
   spec: str, rows: Any, workdir: str | Path, eval_rows: Any = None, /, **fields: Any
 ) -> Run:
   """Runs a config, FILE:ARGUMENTS, on rows in memory or paths; see finetune."""
-  folder = Path(workdir).expanduser()
+  folder = Path(workdir).expanduser().absolute()
   overrides, tables = _given(folder, fields, train=rows, eval=eval_rows)
   config = config_lib.load(spec, overrides)
   if files.exists(folder / contents.CONFIG):
@@ -142,6 +142,10 @@ def _given(folder, fields, **rows):
   for split, held in rows.items():
     if isinstance(held, (str, os.PathLike)):
       values[f'data.{split}'] = held
+    elif isinstance(held, float):
+      raise InputError(
+        f'{split} is {held}; a share is table.eval_share or corpus.eval_share={held}.'
+      )
     elif held is not None:
       table = frames.table_of(held, split)
       if not len(table):

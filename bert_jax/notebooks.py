@@ -79,7 +79,6 @@ def drawn(workdir: Path) -> bytes:
   """The curve of a run as a PNG: its loss and the metric by which it is judged, beside their
   baselines. A metric known at fewer than two steps is left out; b'' if there is no other."""
   run = records.read(workdir)
-  known = {**run.facts.split('train').baselines, **run.facts.split('eval').baselines}
   names = []
   for name in curves_of(run.training, run.judge, run.facts.split('train').baselines):
     if len({point.step for point in run.points if point.values.get(name) is not None}) > 1:
@@ -98,9 +97,11 @@ def drawn(workdir: Path) -> bytes:
         values = [point.values[name] for point in points]
         axis.plot(steps, values, color=color, marker=marker, linestyle=line, label=kind)
         title = f'{name} {values[-1]:.3g} ({kind})'
-    level = known.get(name)
-    if level:
-      axis.axhline(level.value, color='0.3', ls=':', lw=1, label=f'{level.kind}, {level.value:.3g}')
+    for split in ('train', 'eval'):
+      level = run.facts.split(split).baselines.get(name)
+      if level:
+        label = f'{level.kind} of {split}, {level.value:.3g}'
+        axis.axhline(level.value, color=LOOKS[split][0], ls=':', label=label)
     axis.set(xlabel='step', ylabel=name, title=title)
     axis.legend(frameon=False)
   file = io.BytesIO()

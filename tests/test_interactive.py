@@ -236,7 +236,7 @@ def test_a_call_is_a_command(call, spec, fields, seen, monkeypatch, tmp_path):
   made = bert_jax.finetune('t.csv', 'W', eval=Path('e.csv'), **call)
   ((given, folder, names),) = seen
   assert given == config.load(f'configs/{spec}', fields) and names == config.names_of(fields)
-  assert folder == made.workdir == Path('W') and list(tmp_path.iterdir()) == []
+  assert folder == made.workdir == tmp_path / 'W' and list(tmp_path.iterdir()) == []
 
 
 def test_pretraining_and_any_other_config(seen, tmp_path):
@@ -262,7 +262,7 @@ def test_no_rows_are_no_embedded_task(tmp_path):
   (dict(model='bert-elsewhere'), 'bert-elsewhere holds no run and no model'),
   (dict(epochs=2), "model is missing; give 'minilm', hf:NAME .* 'tiny' to start from random"),
   ({'model': 'tiny', 'data.train': 'a.csv'}, 'data.train is given twice, as rows and as a field'),
-  (dict(model='tiny', eval=0.1), "eval cannot be a table .*; give a DataFrame"),
+  (dict(model='tiny', eval=0.1), 'eval is 0.1; a share is table.eval_share or'),
 ])  # fmt: skip
 def test_mistakes_are_the_sentences_of_the_command(call, said, tmp_path):
   with pytest.raises(InputError, match=said):

@@ -10,6 +10,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from bert_jax.config import MINILM
 from bert_jax.convert.hub import HUB
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.record import Head
@@ -29,7 +30,7 @@ def write(
   task = TASKS[config.objective]
   source = facts.get('source') or config.init_from
   base = PurePosixPath(source).name  # no folder of the machine
-  if source.startswith(HUB):
+  if source.startswith(HUB) or source == MINILM:
     base = source.removeprefix(HUB)
   metrics = facts.get('metrics') or {}
   scores = {}

@@ -227,7 +227,7 @@ def _check_same_run(meta, identity, steps):
   if number > steps:
     raise InputError(
       f'the run has come to step {number} already, and its fields now end it at {steps}; set steps '
-      '(or epochs) to as much or more.'
+      '(or epochs) to as much or more, or use another workdir.'
     )
 
 

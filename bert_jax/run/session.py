@@ -195,7 +195,7 @@ class Session:
     if decision == Decision.EARLY:
       self.summary.state = 'stopped early'
       log.info(
-        'stopped early: no better %s than at step %d',
+        'stopped early: %s is not better than it was at step %d',
         config.checkpoint.best_metric,
         run.checkpoints.best['since'],
       )

@@ -63,7 +63,13 @@ def about_examples(
   texts = sources['train'].texts
   sampled = (part for i in spaced(len(texts), RECORDS) for part in texts[i])
   out = about_vocabulary(config, {'': pieces(sampled, tokenizer)})
-  return out + (about_copies(sources['train'], sources['eval']) if 'eval' in sources else [])
+  if 'eval' in sources:
+    out += about_copies(sources['train'], sources['eval'])
+    if sources['eval'].scored == 0:
+      out.append(
+        'no example of the evaluation has a label, so there will be no score; name others.'
+      )
+  return out
 
 
 def about_copies(train: Any, evaluated: Any) -> list[str]:

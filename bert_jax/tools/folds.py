@@ -1,6 +1,7 @@
 """Cross-validation: a run for each fold of some rows, and what the runs say together.
 
-    folds = bert_jax.cross_validate(rows, 'W', 5, model='minilm', epochs=[3, 6])
+    rates = {'optimizer.learning_rate': [1e-4, 2e-4]}
+    folds = bert_jax.cross_validate(rows, 'W', 5, model='minilm', **rates)
     print(folds)  # the means over folds of the metric that judges, and their paired differences
     folds.metrics, folds.compare('macro_f1'), folds.answers()
 
@@ -23,6 +24,7 @@ from bert_jax import config as config_lib
 from bert_jax import files, interactive
 from bert_jax.errors import InputError, first_line, listed, log, quoted
 from bert_jax.files import Path
+from bert_jax.metrics import REGRESSION
 from bert_jax.predict.model import Model
 from bert_jax.tasks import TASKS
 from bert_jax.text import frames, tables
@@ -31,7 +33,7 @@ from bert_jax.tools.sweep import arms as sweep_arms
 from bert_jax.workdir import records
 
 ONE = 'all folds'  # the only arm
-SHOWN = ['mean', 'sd', 'difference', 'difference_low', 'difference_high', 'p']
+SHOWN = ['mean', 'sd', 'difference', 'difference_low', 'difference_high', 'p', 'collapsed']
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -47,7 +49,9 @@ class Folds:
   def __repr__(self) -> str:
     panel = report.read(self.workdir).panels[0]
     table = panel.compared(panel.metric)[SHOWN].dropna(axis='columns', how='all')
-    return f'{panel.metric} over folds:\n{table.round(4).to_string()}'
+    out = f'{panel.metric} over folds:\n{table.round(4).to_string()}'
+    plain = self.metrics.get(panel.metric + REGRESSION)
+    return out if plain is None else f'{out}\nlogistic regression: {plain.mean():.4f}'
 
   @property
   def metrics(self) -> pd.DataFrame:
@@ -145,7 +149,8 @@ def split(rows: pd.DataFrame, folds: int, labels: str, groups: str, seed: int) -
       fold_of[held_out] = fold
   except ValueError as error:
     raise InputError(
-      f'folds={folds} is not possible with these rows ({first_line(error)}); the most is {most}.'
+      f'folds={folds} is not possible with these rows ({first_line(error)}); it may be 2 or more '
+      f'and here {most} at most.'
     ) from None
   if labels:
     found = pd.Series(fold_of).groupby(rows[labels].to_numpy()).nunique()

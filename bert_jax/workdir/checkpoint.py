@@ -43,7 +43,9 @@ def best_of(workdir: Any, best: Mapping[str, Any], settings: ConfigDict) -> Mapp
   metric = settings.best_metric
   if not best['metrics'] or not best['of'].startswith(f'{metric} {settings.best_mode} '):
     return {}
-  log.info('%s: step %d counts, the best by %s', workdir, best['step'], metric)
+  log.info(
+    '%s: step %d counts, the best by %s (of equal ones the last)', workdir, best['step'], metric
+  )
   return best
 
 

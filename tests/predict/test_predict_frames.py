@@ -81,7 +81,9 @@ def test_predict_is_the_task_that_a_model_was_trained_for(ask):
   assert records == model.classify(PLAIN)
   assert records == model.predict(x for x in texts) == model.predict(pd.Series(texts))
   assert [x['probabilities'] for x in records] == model.classify(texts)
-  assert model.predict(texts[0]) == records[0]
+  alone = model.predict(texts[0])
+  assert alone['prediction'] == records[0]['prediction']
+  assert alone['probability'] == pytest.approx(records[0]['probability'], abs=1e-6)
   pd.testing.assert_frame_equal(
     model.predict(pd.DataFrame(PLAIN)), model.classify(pd.DataFrame(PLAIN))
   )

@@ -91,7 +91,7 @@ def test_nor_does_another_version_device_or_flag(kept, monkeypatch):
     patch.setattr(cache_key, 'jaxlib_version_str', '0.0.1')
     assert not Start().found
   with monkeypatch.context() as patch:
-    other = SimpleNamespace(fingerprint=lambda: 7)
+    other = SimpleNamespace(fingerprint=lambda: 7, serialize=lambda: b'7')  # of jax 0.7
     patch.setattr(cache_key.xla_client, 'get_topology_for_devices', lambda devices: other)
     assert not Start().found
   with monkeypatch.context() as patch:

@@ -49,7 +49,9 @@ def _of_frame(frame, misfits):
   import pyarrow as pa
 
   try:
-    return arrow.without_dictionaries(pa.table(frame))
+    table = pa.table(frame)
+    index = [name for name in table.column_names if name.startswith('__index_level_')]
+    return arrow.without_dictionaries(table.drop_columns(index))
   except pa.ArrowException:
     return _of_columns({str(column): list(frame[column]) for column in frame.columns}, misfits)
 

@@ -114,6 +114,9 @@ def cross_validate(
   planned = {}
   for fold, arm in itertools.product(range(folds), arms):
     planned[folder_of(arm, fold)] = {'arm': arm}
+  before = records.read_sweep(found.workdir)
+  if before and list(before.runs) != list(planned):
+    raise InputError(f'{workdir} holds other folds or values; name another folder.')
   files.make_folder(found.workdir)
   files.write_sealed(found.workdir / records.SWEEP, {'baseline': found.arms[0], 'runs': planned})
   for fold, arm in itertools.product(range(folds), arms):

@@ -66,7 +66,9 @@ def test_a_frame_of_pandas_is_read_as_it_is_meant_and_keeps_its_index():
   assert third['score'] == 3.8
   made = frames.beside(frame, [{'vector': np.ones(2)}] * 3)
   assert list(made.index) == [7, 3, 5] and made['vector'][3].tolist() == [1, 1]
-  assert 'pandas' not in str(frames.table_of(frame, 'x').schema.metadata)
+  table = frames.table_of(frame, 'x')
+  assert 'pandas' not in str(table.schema.metadata)
+  assert table.column_names == list(frame.columns)  # without the index
 
 
 def test_classes_of_a_data_set_keep_their_names():

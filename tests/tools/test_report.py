@@ -10,7 +10,9 @@ import statistics
 import zlib
 
 import numpy as np
+import pandas as pd
 import pytest
+from matplotlib import figure
 from scipy import stats as scipy_stats
 
 from bert_jax import config as c
@@ -128,6 +130,14 @@ def test_what_never_leaves_a_guess_is_said_and_a_guess_does_not_beat_itself(tmp_
     shutil.rmtree(tmp_path / f'7,seed={seed}')
   (panel,) = report.read(tmp_path).panels
   assert 'No arm beats a guess' in list(sentences.notes(panel))[1]
+
+
+def test_runs_that_share_no_step_have_no_curve():
+  """As folds of other sizes, which are evaluated at their last step."""
+  df = pd.DataFrame({'run': ['a', 'b'], 'step': [2, 3], 'value': [0.5, 0.6]})
+  curve = figures.mean_curve(df, 'f1')
+  assert not len(curve)
+  figure.Figure().subplots().fill_between(curve.x, curve.low, curve.high)
 
 
 def test_each_point_stands_beside_what_a_guess_scores_on_its_own_rows(tmp_path):

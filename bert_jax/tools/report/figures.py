@@ -118,4 +118,4 @@ def mean_curve(df: pd.DataFrame, metric: str) -> pd.DataFrame:
     if at.run.nunique() == runs:
       low, high = interval(list(at.value), rounding(at, metric), metric) or NONE
       rows.append((step, at.value.mean(), low, high))
-  return pd.DataFrame(rows, columns=['x', 'y', 'low', 'high'])
+  return pd.DataFrame(rows, columns=['x', 'y', 'low', 'high'], dtype=float)

@@ -59,7 +59,8 @@ def command_line() -> Iterator[None]:
     again.daemon = True
     again.start()
 
-  # Python drops what is raised while it collects garbage, as where a vocabulary is trained.
+  # Python drops an error that is raised while it collects garbage, as where a vocabulary is
+  # trained; an interrupt that is lost so is sent again.
   before, hook = {}, sys.unraisablehook
   sys.unraisablehook = unraisable
   if threading.current_thread() is threading.main_thread():

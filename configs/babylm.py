@@ -18,7 +18,7 @@ objective=masked  pseudo-log-likelihoods choose a sentence; causal: likelihoods;
 
 The three objectives have equal FLOPs: a causal model predicts each token, and so takes fewer steps.
 A step reads 8,192 tokens, in rows that are cut to 32, then 64, then 128 tokens. The shape is
-ModernBERT's, so that what is trained without causal rows alone leaves as one.
+ModernBERT's, and a masked model is exported as one.
 """
 
 from bert_jax import config as c

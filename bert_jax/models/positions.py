@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from bert_jax.models import attention_kernels, layers, relative
+from bert_jax.models import layers, relative
 from bert_jax.models.config import ModelConfig
 from bert_jax.models.tokens import Pattern, distance
 
@@ -85,16 +85,13 @@ def rotary(x_BTHd: Array, position_ids_BT: Array, theta: Any) -> Array:
   turns_d = jnp.asarray(theta, jnp.float32) ** (-jnp.arange(0, d, 2, dtype=jnp.float32) / d)
   angle_BT1d = position_ids_BT[:, :, None, None].astype(jnp.float32) * turns_d
   cos, sin = jnp.cos(angle_BT1d), jnp.sin(angle_BT1d)
-  if attention_kernels.on_tpu():
-    return _turned(x_BTHd, cos, sin)
-  a, b = jnp.split(x_BTHd.astype(jnp.float32), 2, axis=-1)
-  return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1).astype(x_BTHd.dtype)
+  return _turned(x_BTHd, cos, sin)
 
 
 @jax.custom_vjp
 def _turned(x_BTHd: Array, cos_BT1d: Array, sin_BT1d: Array) -> Array:
   """Rotates pairs as `rotary` does, by halves that are never arrays of their own: a TPU would store
-  each, join them, and store the whole. Rounded otherwise on a CPU."""
+  each, join them, and store the whole, and a CPU joins them in one thread."""
   halves = x_BTHd.astype(jnp.float32).reshape(*x_BTHd.shape[:-1], 2, -1)
   signed = jnp.stack([-sin_BT1d, sin_BT1d], axis=-2)
   turned = halves * cos_BT1d[..., None, :] + halves[..., ::-1, :] * signed

@@ -62,10 +62,9 @@ class Projection(nn.Module):
 
 
 class MaskedLMHead(nn.Module):
-  """The float32 logits [B, K, V] of all words, from hidden states of masked tokens [B, K, D].
-  Dense layer, activation, norm (config.mlm_head: or fewer of them), then the product with the word
-  embeddings (embedding_VE, or a table of its own if not tie_word_embeddings), plus a bias. V is the
-  padded vocabulary; rows without a word get the lowest finite logit, so no probability."""
+  """The float32 logits [B, K, V] of all words, from hidden states of masked tokens [B, K, D]: dense
+  layer, activation, norm (or fewer, config.mlm_head), product with the word embeddings (or a table
+  of its own), bias. Rows that pad the table to V have no word, and the lowest finite logit."""
 
   config: ModelConfig
 
@@ -92,7 +91,7 @@ class MaskedLMHead(nn.Module):
       logits_BKV = jnp.einsum('...d,vd->...v', x_BKE, table_VE, preferred_element_type=jnp.float32)
     if bias_V is not None:
       logits_BKV += bias_V
-    if V == config.vocab_size:  # a choice among logits takes a CPU an eighth of a small model's step
+    if config.vocab_size == V:  # a choice is an eighth of a small model's step on a CPU
       return logits_BKV
     return jnp.where(jnp.arange(V) < config.vocab_size, logits_BKV, jnp.finfo(jnp.float32).min)
 

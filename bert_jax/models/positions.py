@@ -84,8 +84,7 @@ def rotary(x_BTHd: Array, position_ids_BT: Array, theta: Any) -> Array:
   d = x_BTHd.shape[-1]
   turns_d = jnp.asarray(theta, jnp.float32) ** (-jnp.arange(0, d, 2, dtype=jnp.float32) / d)
   angle_BT1d = position_ids_BT[:, :, None, None].astype(jnp.float32) * turns_d
-  cos, sin = jnp.cos(angle_BT1d), jnp.sin(angle_BT1d)
-  return _turned(x_BTHd, cos, sin)
+  return _turned(x_BTHd, jnp.cos(angle_BT1d), jnp.sin(angle_BT1d))
 
 
 @jax.custom_vjp

@@ -15,7 +15,7 @@ from bert_jax.errors import InputError, log
 from bert_jax.files import Path
 from bert_jax.metrics import LossLevel
 from bert_jax.rows.batches import Batches, batches_of
-from bert_jax.run import initialization, teacher, trackers
+from bert_jax.run import initialization, memory, teacher, trackers
 from bert_jax.step import Program
 from bert_jax.tasks import TASKS, teaching
 from bert_jax.text.files import parts
@@ -77,6 +77,7 @@ class Inputs:
 
 def read_inputs(given: ConfigDict, workdir: Path, set_by_user: Collection[str] = ()) -> Inputs:
   """The Inputs of a run, or an InputError. set_by_user: see train.train."""
+  memory.keep()  # before JAX begins its threads
   given = config_lib.check(given)
   trackers.check(given)
   checkpoint.check_processes(workdir)

@@ -92,9 +92,11 @@ def cross_validate(
   have the same value there stay together, whatever their labels. seed: of the folds; that of a run
   is the number of its fold. given: arguments and fields of finetune. A list for one of them
   compares its values on the same folds; a tuple is one value."""
-  several = [name for name, x in given.items() if isinstance(x, list)]
+  several = [name for name, x in given.items() if isinstance(x, (list, np.ndarray))]
   if len(several) > 1:
     raise InputError(f'{listed(several)} are lists; give one of them, and tuples for the others.')
+  if not isinstance(groups, str) or not isinstance(seed, int):
+    raise InputError('groups is the name of a column and seed one whole number, of the folds.')
   arms = {ONE: given}
   for name in several:
     arms = {sweep_arms.name_of({name: str(x)}): given | {name: x} for x in given[name]}

@@ -105,7 +105,7 @@ def test_a_run_has_the_score_of_a_logistic_regression_on_the_vectors_it_starts_f
   config = config_of(tmp_path, vocab, rows, dev, 'eval.every=1 model.dtype=float32')
   config.init_from = str(untrained(config, tmp_path / 'start'))
   vectors = Model(config.init_from).embed([row[0] for row in rows + dev])
-  model = LogisticRegression(max_iter=1000).fit(vectors[:60], [row[2] for row in rows])
+  model = LogisticRegression(C=3.0, max_iter=1000).fit(vectors[:60], [row[2] for row in rows])
   expected = model.score(vectors[60:], [row[2] for row in dev])
   _, result = train(config, tmp_path / 'run')
   name = 'accuracy_logistic_regression'
@@ -158,7 +158,7 @@ def test_a_logistic_regression_of_vectors_is_scikit_learns(
   )
   names = config.table.labels
   by_number = {k: weights.get(name, 1.0) for k, name in enumerate(names)}
-  model = LogisticRegression(max_iter=1000, class_weight=None if several else by_number)
+  model = LogisticRegression(C=3.0, max_iter=1000, class_weight=None if several else by_number)
   model = OneVsRestClassifier(model) if several else model
   model.fit(given['train'][0], sources['train'].per_example['labels'])
   logits = model.decision_function(given['eval'][0])

@@ -153,3 +153,16 @@ def test_lines_that_are_no_sentences(tmp_path, wrapped, form):
   fields = 'model.vocab_size=90', 'corpus.rows=single', 'loss.nsp_weight=0'
   (lines,) = said(f'data.train={tmp_path / "a.txt"}', *fields)
   assert f'corpus.format={form}' in lines
+
+
+@pytest.mark.parametrize('alone', [35, 37])
+def test_documents_of_one_sentence(tmp_path, alone):
+  """Of 40 documents so many."""
+  one, *more = varied(SENTENCES, 3).split('. ')
+  texts = [f'{one} {k}.' + f'\n{more[0]}.' * (k >= alone) for k in range(40)]
+  (tmp_path / 'a.txt').write_text('\n\n'.join(texts))
+  data = f'data.train={tmp_path / "a.txt"}', 'model.vocab_size=90', 'corpus.format=sentences'
+  found = [x for x in said(*data) if 'which none follows' in x]
+  assert [x[:3] for x in found] == ['92%'] * (alone == 37)
+  single = said(*data, 'corpus.rows=single', 'loss.nsp_weight=0')
+  assert not any('which none follows' in x for x in single)

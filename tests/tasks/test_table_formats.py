@@ -165,6 +165,8 @@ def test_what_is_held_out_is_a_share_of_the_training_split(tmp_path):
   config = c.load('configs/finetune.py:task=table', fields(given))
   train, held = (list(classification.read(config, x, Problems(x))) for x in ('train', 'eval'))
   assert held and {x.texts[0] for x in train + held} == {f'train {k}' for k in range(20)}
+  config.data.eval = f'hf:{tmp_path}/saved'
+  assert len(list(classification.read(config, 'train', Problems('train')))) == 20
 
 
 def test_null_cells_are_empty_texts_as_in_csv(tmp_path):

@@ -39,7 +39,7 @@ def validated(small, tmp_path_factory):
   jax.config.update('jax_compilation_cache_dir', str(cache))
   compilation_cache.reset_cache()
   folder = tmp_path_factory.mktemp('folds') / 'W'
-  out = bert_jax.cross_validate(table(), folder, 3, **small | {RATE: [0.05, 0.001]})
+  out = bert_jax.cross_validate(table(), folder, 3, **small | {RATE: np.array([0.05, 0.001])})
   jax.config.update('jax_compilation_cache_dir', before)
   compilation_cache.reset_cache()
   return out, [path.name.partition('-')[0] for path in cache.glob('*-cache')]
@@ -76,6 +76,8 @@ def test_rows_of_a_group_stay_together():
   (dict(groups='writer'), "there is no column 'writer', only 'sentence', 'label'"),
   (dict(epochs=[1, 2], seq_length=[3]), "'epochs', 'seq_length' are lists; give one of them"),
   ({RATE: [0.1, 'fast']}, 'optimizer.learning_rate'),
+  (dict(groups=table().label), 'groups is the name of a column'),
+  (dict(seed=[1, 2]), 'seed one whole number'),
 ])  # fmt: skip
 def test_what_cannot_be_is_one_sentence_before_anything_is_written(given, said, tmp_path):
   with pytest.raises(InputError, match=said):

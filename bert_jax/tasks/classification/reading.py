@@ -55,8 +55,8 @@ def read(
 ) -> Iterator[Example]:
   """Yields the Examples of a split; unusable ones go to `problems`.
   whole: keep in data.train what table.eval_share would hold out."""
-  share = 0.0 if whole else config.table.eval_share
-  if share and not (split == 'eval' and config.data.eval):
+  share = 0.0 if whole or config.data.eval else config.table.eval_share
+  if share:
     examples = list(_read(config, 'train', problems))
     held_out = _held_out(examples, share, problems)
     for example in examples:

@@ -36,6 +36,9 @@ def remarks(config: ConfigDict, tokenizer: Tokenizer, sources: Mapping[str, Any]
       if spec and not store.is_prepared(spec):
         sampled += sample(loading.documents(config, spec, Counter(), 'train'))
     out += about_lines(sampled, config.corpus.format)
+    if config.corpus.rows in PAIRS:
+      alone = sum(len(document) == 1 for document in sampled) / max(1, len(sampled))
+      out += about('alone', alone, 'corpus.rows=full and loss.nsp_weight=0 leave out their order')
   return out
 
 

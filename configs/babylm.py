@@ -18,7 +18,8 @@ objective=masked  pseudo-log-likelihoods choose a sentence; causal: likelihoods;
 
 The three objectives have equal FLOPs: a causal model predicts each token, and so takes fewer steps.
 A step reads 8,192 tokens, in rows that are cut to 32, then 64, then 128 tokens. The shape is
-ModernBERT's, and a masked model is exported as one.
+ModernBERT's, and a masked model is exported as one. What was tried is in tests/MEASURED.md. The
+rules allow ten million words (`cat $DATA/babylm/*.txt | wc -w`), read ten times at most.
 """
 
 from bert_jax import config as c
@@ -52,6 +53,6 @@ def get_config(arg=''):
     corpus=dict(rows='lm', short_seq_prob=0.0, dupe_factor=1, eval_share=0.02,
                 lengths='32,64@0.3,128@0.6'),
     language_model=dict(kind=arg.objective), masking=dict(masked_lm_prob=0.3),
-    optimizer=dict(name='muon', schedule='cosine', learning_rate=2e-3, warmup=0.02),
+    optimizer=dict(name='muon', schedule='cosine', learning_rate=8e-3, warmup=0.02),
     eval=dict(every=1000, batches=20), checkpoint=dict(every=1000), log=dict(every=100)))
   return config

@@ -124,7 +124,7 @@ def start(
   spec: str, rows: Any, workdir: str | Path, eval_rows: Any = None, /, **fields: Any
 ) -> Run:
   """Runs a config, FILE:ARGUMENTS, on rows in memory or paths; see finetune."""
-  folder = Path(workdir).expanduser().absolute()
+  folder = run_folder(workdir)
   overrides, tables = _given(folder, fields, train=rows, eval=eval_rows)
   config = config_lib.load(spec, overrides)
   if files.exists(folder / contents.CONFIG):
@@ -133,6 +133,15 @@ def start(
   _write(tables)
   _, metrics = train.train(config, folder, config_lib.names_of(overrides))
   return Run(folder, metrics)
+
+
+def run_folder(workdir: str | Path) -> Path:
+  """The folder that an argument names; InputError if it is no path, such as the labels."""
+  if not isinstance(workdir, (str, os.PathLike)):
+    raise InputError(
+      'workdir is no path, but the folder of a run; labels are a column of the rows.'
+    )
+  return Path(workdir).expanduser().absolute()
 
 
 def _given(folder, fields, **rows):

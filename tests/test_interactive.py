@@ -139,10 +139,10 @@ def configured(fields, **more):
 
 
 def test_a_best_that_there_cannot_be_is_said(small, tmp_path, caplog):
-  """Then the newest is read."""
   fields = small | {'checkpoint.best_metric': 'macro_f1'}
-  run = bert_jax.finetune(table(), tmp_path / 'W', eval=table(1, 11)[['body']], **fields)
-  assert 'step 4: there is no macro_f1 to choose the best checkpoint by' in caplog.text
+  with pytest.raises(InputError, match='no example of the evaluation has a label'):
+    bert_jax.finetune(table(), tmp_path / 'W', eval=table(1, 11)[['body']], **fields)
+  run = bert_jax.finetune(table(), tmp_path / 'W', **fields)
   assert run.model.step == 9 and run.metrics == {}
   with pytest.raises(InputError, match='W kept no best checkpoint; use latest or a step'):
     bert_jax.load(tmp_path / 'W', 'best')
@@ -406,9 +406,16 @@ def test_a_record_of_a_notebook_is_known_as_ours_are(added, run):
   assert 'other' not in TASKS and TASKS['classification'] is ours
 
 
+def test_labels_in_the_place_of_the_folder(tmp_path):
+  for call in (bert_jax.finetune, bert_jax.cross_validate):
+    with pytest.raises(InputError, match='workdir is no path, .*; labels are a column of the rows'):
+      call(table().body, table().label, model='tiny')
+
+
 def test_a_label_column_that_is_not_there_is_named(small, tmp_path):
   rows = table().rename(columns={'label': 'team'})
-  with pytest.raises(InputError, match="table.label_column=label, only 'body', 'team', 'id'"):
+  named = "column 'label'; name one of these with table.label_column: 'body', 'team', 'id'"
+  with pytest.raises(InputError, match=named):
     bert_jax.finetune(rows, tmp_path / 'W', **small)
-  with pytest.raises(InputError, match=r"label_column=Team, .* \(did you mean 'team'\?\)"):
+  with pytest.raises(InputError, match=r"column 'Team'; .* \(did you mean 'team'\?\)"):
     bert_jax.finetune(rows, tmp_path / 'W', **small, **{'table.label_column': 'Team'})

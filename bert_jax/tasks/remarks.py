@@ -10,6 +10,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from bert_jax.corpus.tokenized import spaced
+from bert_jax.errors import InputError
 from bert_jax.tokenizers import Tokenizer
 
 RECORDS = 200  # records or examples whose pieces are counted
@@ -40,7 +41,7 @@ REMARKS = {
     '{value:.0%} of the evaluated texts are in the training data, too, and may be known by heart; '
     '{fix}.'),
   'cut': Remark(0.05, '{value:.0%} of the texts are cut; if that matters, {fix}.'),
-  'numbers': Remark(4, 'all {value} labels are numbers and are taken as classes; {fix}.'),
+  'numbers': Remark(10, 'all {value} labels are numbers and are taken as classes; {fix}.'),
 }  # fmt: skip
 
 
@@ -67,8 +68,9 @@ def about_examples(
   if 'eval' in sources:
     out += about_copies(sources['train'], sources['eval'])
     if sources['eval'].scored == 0:
-      out.append(
-        'no example of the evaluation has a label, so there will be no score; name others.'
+      raise InputError(
+        'no example of the evaluation has a label, so there is no score; name others, or none, and '
+        'ask the trained model.'
       )
   return out
 

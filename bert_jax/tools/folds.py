@@ -92,11 +92,12 @@ def cross_validate(
   have the same value there stay together, whatever their labels. seed: of the folds; that of a run
   is the number of its fold. given: arguments and fields of finetune. A list for one of them
   compares its values on the same folds; a tuple is one value."""
+  folder = interactive.run_folder(workdir)
   several = [name for name, x in given.items() if isinstance(x, (list, np.ndarray))]
   if len(several) > 1:
     raise InputError(f'{listed(several)} are lists; give one of them, and tuples for the others.')
   if not isinstance(groups, str) or not isinstance(seed, int):
-    raise InputError('groups is the name of a column and seed one whole number, of the folds.')
+    raise InputError('groups is the name of a column of rows, and seed one whole number.')
   arms = {ONE: given}
   for name in several:
     arms = {sweep_arms.name_of({name: str(x)}): given | {name: x} for x in given[name]}
@@ -112,7 +113,7 @@ def cross_validate(
     rows = frames.table_of(rows, 'rows').to_pandas(types_mapper=pd.ArrowDtype)
   labels = tables.first_of(rows.columns, TASKS[configs[0].objective].label_column(configs[0]))
   fold_of = split(rows, folds, labels, groups, seed)
-  found = Folds(Path(workdir).expanduser(), rows, list(arms), fold_of)
+  found = Folds(folder, rows, list(arms), fold_of)
   planned = {}
   for fold, arm in itertools.product(range(folds), arms):
     planned[folder_of(arm, fold)] = {'arm': arm}
@@ -141,6 +142,8 @@ def split(rows: pd.DataFrame, folds: int, labels: str, groups: str, seed: int) -
 
   if groups and groups not in rows:
     raise InputError(f'there is no column {groups!r}, only {listed(rows.columns)}.')
+  if groups and rows[groups].isna().any():
+    raise InputError(f'{rows[groups].isna().sum()} rows have no {groups}; give each its own.')
   kind: Any = model_selection.StratifiedKFold
   of_rows, fold_of = None, np.zeros(len(rows), int)
   classes = list(map(str, rows[labels])) if labels else [''] * len(rows)

@@ -205,3 +205,13 @@ def test_what_cannot_apply_to_rows_in_memory_is_told(given, said, tmp_path):
   with pytest.raises(InputError, match=said) as told:
     bert_jax.finetune(pd.DataFrame(rows_of(['a', 'b'])), tmp_path / 'W', model='tiny', **given)
   assert '.parquet' not in str(told.value)
+
+
+def test_spaces_around_labels_are_counted(tmp_path):
+  rows = rows_of(['up ', 'down', ' down'] * 2)
+  path = written(tmp_path / 't.parquet', rows)
+  config, problems = resolved(path), Problems('train')
+  assert label_sets.values(config.table) == ('down', 'up')
+  assert {x.label for x in reading.read(config, 'train', problems)} == {'down', 'up'}
+  spaced = sum(row['label'] != row['label'].strip() for row in rows)
+  assert problems.counts['labels with spaces around them (left out)'] == spaced > 0

@@ -4,6 +4,7 @@ import pytest
 from small_tables import WORDS
 
 from bert_jax import config as c
+from bert_jax.errors import InputError
 from bert_jax.tasks import TASKS
 from bert_jax.tokenizers import run_tokenizer
 
@@ -92,16 +93,28 @@ def about(vocab, tmp_path):
   return remarks_on_table
 
 
+ELEVEN = [str(k) for k in range(11)]
 PAIRS = [(f'{WORDS[i % 10]} {WORDS[i // 10]}', i) for i in range(60)]
 
 
 @pytest.mark.parametrize(
   'labels, fields, number',
-  [('12345', '', 5), ('1234', '', 0), ('12345', 'table.regression=true', 0), ('1234a', '', 0)],
+  [
+    (ELEVEN, '', 11),
+    (ELEVEN[1:], '', 0),
+    (ELEVEN, 'table.regression=true', 0),
+    ([*ELEVEN, 'a'], '', 0),
+  ],
 )
 def test_labels_that_are_numbers(about, labels, fields, number):
   found = about({'train': [(text, labels[i % len(labels)]) for text, i in PAIRS]}, *fields.split())
   assert [x[:16] for x in found] == [f'all {number} labels are'[:16]] * bool(number)
+
+
+def test_an_evaluation_without_labels(about):
+  rows = [(text, 'ab'[i % 2]) for text, i in PAIRS]
+  with pytest.raises(InputError, match='no example of the evaluation has a label'):
+    about({'train': rows, 'eval': [('a new one', '')]})
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,8 @@ class LabelReader:
   def label(self, cell: str, delimiter: str, where: str) -> Any:
     """The label in a cell, as in an Example; None: it says that there is none. Unusable if it is no
     label. delimiter: what stands between the cells of its row."""
-    if cell not in self.names:
+    if cell not in self.names and cell != cell.strip():
+      self.problems.note('labels with spaces around them (left out)', where)
       cell = cell.strip()
     if self.table.multi_label:
       labels = self._several(cell)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from bert_jax.errors import InputError, listed
+from bert_jax.errors import InputError, listed, quoted
 from bert_jax.tasks.ask import ID_COLUMNS
 from bert_jax.tasks.classification import label_sets
 from bert_jax.tasks.classification.label_sets import LabelReader
@@ -144,6 +144,8 @@ def _label(row, column, labels, where):
 def _may_lack_label(row, column, where, split, problems):
   """Counts a row without a label; whether it is kept, as in evaluations."""
   has_column = first_of(row, column) or first_of(row.no_text, column)
-  there = f'only {listed(columns_of(row))}{resembling(column, columns_of(row))}'
-  what = 'a label' if has_column else f'a column table.label_column={column}, {there}'
+  there = f'{listed(columns_of(row))}{resembling(column, columns_of(row))}'
+  what = 'a label'
+  if not has_column:
+    what += f' in column {quoted(column)}; name one of these with table.label_column: {there}'
   return not problems.lacks(what, where, split)

@@ -24,18 +24,21 @@ from bert_jax import evaluate, files, notebooks, train
 from bert_jax.errors import InputError, writing
 from bert_jax.files import Path
 from bert_jax.predict.model import Model
-from bert_jax.run import initialization
+from bert_jax.run import initialization, metrics_log
 from bert_jax.tasks.record import Family
 from bert_jax.text import frames
 from bert_jax.workdir import contents
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Run:
   """A run that has ended. metrics: as of train.train; {}: there was no evaluation."""
 
   workdir: Path
   metrics: Mapping[str, float]
+
+  def __repr__(self) -> str:  # one line: a notebook shows the value of a cell
+    return f'Run in {self.workdir}: {metrics_log.health(self.metrics, {})}'
 
   @functools.cached_property
   def model(self) -> Model:

@@ -279,6 +279,8 @@ def test_a_run_shows_itself(run, monkeypatch, caplog):
   run.curve()
   assert caplog.messages == [f'curve: {run.workdir}/curve.png']
   assert (run.workdir / 'curve.png').is_file()
+  assert repr(run).startswith(f'Run in {run.workdir}: ')
+  assert f'accuracy {run.metrics["accuracy"]:.4g}' in repr(run)
   shown = []
   monkeypatch.setattr(notebooks, 'in_notebook', lambda: True)
   monkeypatch.setattr('IPython.display.display', lambda data, raw: shown.append(data))

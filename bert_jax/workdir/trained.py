@@ -159,4 +159,6 @@ def _step_of(checkpoints, workdir, checkpoint):
   for step in steps:
     if str(step) == str(checkpoint):
       return step
-  raise InputError(f'{workdir} has no checkpoint {checkpoint!r}; it has {steps}.')
+  raise InputError(
+    f'{workdir} has no checkpoint {checkpoint!r}; name latest, best or one of {steps}.'
+  )

@@ -1,6 +1,9 @@
-"""A compiled program is found again by the runs that compute the same, and by no others."""
+"""What one run, or one step, keeps for the next: compiled programs, memory."""
 
+import ctypes
 import os
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import jax
@@ -16,6 +19,7 @@ from toys import config_of
 from bert_jax import config as config_lib
 from bert_jax import copies, sharding, step
 from bert_jax.objectives.mlm_nsp import MlmNsp
+from bert_jax.run import memory
 
 HIT, MISS = '/jax/compilation_cache/cache_hits', '/jax/compilation_cache/cache_misses'
 
@@ -107,3 +111,23 @@ def test_a_damaged_one_is_compiled_anew(kept, share):
     path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
   with pytest.warns(UserWarning, match='Error reading persistent compilation cache entry'):
     Start()
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), 'mallopt'), reason='not glibc')
+@pytest.mark.skipif(os.cpu_count() > memory.MOST, reason='many cores')
+@pytest.mark.parametrize('is_kept', [True, False])
+def test_freed_memory_is_kept(is_kept):
+  """A second array of 240 MB needs no new pages."""
+  code = f"""if True:
+    import resource
+    import numpy as np
+    from bert_jax.run import memory
+    def faults():
+      np.ones(30_000_000)
+      return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    if {is_kept}:
+      memory.keep()
+    first = faults()
+    print(faults() - first)"""
+  out = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)
+  assert (int(out.stdout) < 100) == is_kept

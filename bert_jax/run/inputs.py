@@ -77,7 +77,7 @@ class Inputs:
 
 def read_inputs(given: ConfigDict, workdir: Path, set_by_user: Collection[str] = ()) -> Inputs:
   """The Inputs of a run, or an InputError. set_by_user: see train.train."""
-  memory.keep()  # before JAX begins its threads
+  memory.one_heap()  # before JAX begins its threads
   given = config_lib.check(given)
   trackers.check(given)
   checkpoint.check_processes(workdir)

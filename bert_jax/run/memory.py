@@ -1,19 +1,47 @@
-"""Keeps the memory of a step on a CPU for the next step."""
+"""The memory of a step: how much it needs, and that a CPU keeps it for the next step.
+
+Else, where the C library is glibc, the system takes back the temporaries of each step and clears as
+many pages for the next one: a fifth of a small model's step (tests/MEASURED.md).
+"""
 
 import ctypes
 import os
 
+import jax
+
 # Options of mallopt(3) in glibc's malloc.h.
 TRIM_THRESHOLD, MMAP_MAX, ARENA_MAX = -1, -4, -8
-MOST = 16  # cores: on more, threads would wait for each other
+MOST_CORES = 16  # on more, threads would wait for each other
+ROOM = 8  # times a step's temporaries that a machine must have: a heap has holes
 
 
-def keep() -> None:
-  """Has this process keep what it frees, in one heap for all threads, where its C library is glibc.
-  Else the system takes back the temporaries of each step (hundreds of MiB) and clears as many pages
-  for the next one: a fifth of a small model's step (tests/MEASURED.md). It counts for threads that
-  begin later."""
+def one_heap() -> None:
+  """Has all threads that begin from now on share one heap, which alone can keep large arrays."""
+  if (os.cpu_count() or 1) <= MOST_CORES:
+    _set(ARENA_MAX, 1)
+
+
+def keep(step: jax.stages.Compiled, mesh: jax.sharding.Mesh) -> None:
+  """Has this process keep what it frees, if a CPU computes the step and the machine has room."""
+  sizes = step.memory_analysis()
+  if sizes is None or mesh.devices.flat[0].platform != 'cpu':
+    return
+  needed = sizes.temp_size_in_bytes * mesh.local_mesh.size
+  if ROOM * needed <= os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE'):
+    _set(TRIM_THRESHOLD, -1)
+    _set(MMAP_MAX, 0)
+
+
+def _set(option, value):
   mallopt = getattr(ctypes.CDLL(None), 'mallopt', None)
-  if mallopt and (os.cpu_count() or 1) <= MOST:
-    for option, value in ((TRIM_THRESHOLD, -1), (MMAP_MAX, 0), (ARENA_MAX, 1)):
-      mallopt(option, value)
+  if mallopt:
+    mallopt(option, value)
+
+
+def described(step: jax.stages.Compiled) -> str:
+  """How much memory a compiled step needs."""
+  sizes = step.memory_analysis()
+  if sizes is None:
+    return 'memory unknown'
+  inputs, scratch = sizes.argument_size_in_bytes / 2**20, sizes.temp_size_in_bytes / 2**20
+  return f'{inputs:,.0f} MiB of state and batch, {scratch:,.0f} MiB of temporaries per device'

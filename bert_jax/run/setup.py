@@ -14,7 +14,7 @@ from bert_jax import files, hosts, models, sharding, step
 from bert_jax.command_line import aside
 from bert_jax.copies import keep_compiled
 from bert_jax.errors import log
-from bert_jax.run import evaluation, frozen, speed, stopping, warm_start
+from bert_jax.run import evaluation, frozen, memory, speed, stopping, warm_start
 from bert_jax.run.initialization import WEIGHTS
 from bert_jax.run.inputs import Inputs, check_continues
 from bert_jax.run.tally import Tally
@@ -131,12 +131,14 @@ def compiled(inputs: Inputs, program: step.Program, weights: Any) -> tuple[Any, 
   if begun_state:
     state = finish_state(inputs, begun_state, weights)
   train_step, *eval_step = compiling
+  memory.keep(train_step, inputs.mesh)
   log.info('%s', sharding.describe(program.state.params, inputs.mesh))
   seconds = time.perf_counter() - begun
   log.info(
-    f'mesh {dict(inputs.mesh.shape)}; step compiled in {seconds:.1f} s: {memory(train_step)}, '
-    f'{flops_of(inputs):.3g} FLOPs; there are {inputs.steps} steps of '
-    f'{inputs.config.batch_size} rows, and metrics every {inputs.log_every}'
+    f'mesh {dict(inputs.mesh.shape)}; step compiled in {seconds:.1f} s: '
+    f'{memory.described(train_step)}, {flops_of(inputs):.3g} FLOPs; '
+    f'there are {inputs.steps} steps of {inputs.config.batch_size} rows, and metrics every '
+    f'{inputs.log_every}'
   )
   for change in inputs.timeline.changes():
     log.info('%s', change)
@@ -223,11 +225,3 @@ def finish_state(inputs: Inputs, begun: Iterator[step.State], weights: Any = Non
   if weights:
     params = warm_start.warm_start(params, weights.params, weights.other_labels)
   return dataclasses.replace(state, params=params)
-
-
-def memory(compiled: Any) -> str:
-  sizes = compiled.memory_analysis()
-  if sizes is None:
-    return 'memory unknown'
-  inputs, scratch = sizes.argument_size_in_bytes / 2**20, sizes.temp_size_in_bytes / 2**20
-  return f'{inputs:,.0f} MiB of state and batch, {scratch:,.0f} MiB of temporaries per device'

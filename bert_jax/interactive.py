@@ -38,7 +38,7 @@ class Run:
   metrics: Mapping[str, float]
 
   def __repr__(self) -> str:  # one line: a notebook shows the value of a cell
-    return f'Run in {self.workdir}: {metrics_log.health(self.metrics, {})}'
+    return f'Run in {self.workdir}: {metrics_log.health(self.metrics, {}) or "not evaluated"}'
 
   @functools.cached_property
   def model(self) -> Model:
@@ -142,7 +142,8 @@ def run_folder(workdir: str | Path) -> Path:
   """The folder that an argument names; InputError if it is no path, such as the labels."""
   if not isinstance(workdir, (str, os.PathLike)):
     raise InputError(
-      'workdir is no path, but the folder of a run; labels are a column of the rows.'
+      f'workdir is a {type(workdir).__name__}; give the path of a folder for the run. Labels are a '
+      'column of the rows.'
     )
   return Path(workdir).expanduser().absolute()
 

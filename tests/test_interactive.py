@@ -138,7 +138,7 @@ def configured(fields, **more):
   return config.load('configs/finetune.py:task=table,size=tiny', given)
 
 
-def test_a_best_that_there_cannot_be_is_said(small, tmp_path, caplog):
+def test_an_evaluation_by_which_no_best_can_be_chosen(small, tmp_path, caplog):
   fields = small | {'checkpoint.best_metric': 'macro_f1'}
   with pytest.raises(InputError, match='no example of the evaluation has a label'):
     bert_jax.finetune(table(), tmp_path / 'W', eval=table(1, 11)[['body']], **fields)
@@ -410,7 +410,7 @@ def test_a_record_of_a_notebook_is_known_as_ours_are(added, run):
 
 def test_labels_in_the_place_of_the_folder(tmp_path):
   for call in (bert_jax.finetune, bert_jax.cross_validate):
-    with pytest.raises(InputError, match='workdir is no path, .*; labels are a column of the rows'):
+    with pytest.raises(InputError, match='workdir is a Series; .* Labels are a column'):
       call(table().body, table().label, model='tiny')
 
 

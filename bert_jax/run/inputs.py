@@ -101,7 +101,7 @@ def read_inputs(given: ConfigDict, workdir: Path, set_by_user: Collection[str] =
   sources = task.sources(config, tokenizer)
   config = initialization.with_prior(config, sources['train'])
   objective = lesson(task.objective(config, tokenizer))
-  _check_best_metric(config, objective, sources)
+  _check_evaluation(config, objective, sources)
   steps = config_lib.step_count(config, len(sources['train']))
   timeline = config_lib.timeline_of(config, steps)
   timeline.check_stages()
@@ -152,8 +152,14 @@ def check_place(config: ConfigDict, workdir: Path) -> None:
         )
 
 
-def _check_best_metric(config, objective, sources):
-  """InputError if there is no metric checkpoint.best_metric, or best_mode is not its mode."""
+def _check_evaluation(config, objective, sources):
+  """InputError if no evaluated example has a label, there is no metric checkpoint.best_metric, or
+  best_mode is not its mode."""
+  if getattr(sources.get('eval'), 'scored', None) == 0:
+    raise InputError(
+      'no example of the evaluation has a label, so there is no score; name others, or none, and '
+      'ask the trained model.'
+    )
   best = config.checkpoint.best_metric
   known = (*objective.metrics, 'loss', *TASKS[config.objective].scores)
   if not best:

@@ -6,6 +6,7 @@ many pages for the next one: a fifth of a small model's step (tests/MEASURED.md)
 
 import ctypes
 import os
+from pathlib import Path
 
 import jax
 
@@ -13,28 +14,37 @@ import jax
 TRIM_THRESHOLD, MMAP_MAX, ARENA_MAX = -1, -4, -8
 MOST_CORES = 16  # on more, threads would wait for each other
 ROOM = 8  # times a step's temporaries that a machine must have: a heap has holes
+CONTAINER = '/sys/fs/cgroup/memory.max'  # its limit in bytes, or 'max'
 
 
 def one_heap() -> None:
   """Has all threads that begin from now on share one heap, which alone can keep large arrays."""
-  if (os.cpu_count() or 1) <= MOST_CORES:
-    _set(ARENA_MAX, 1)
+  _set(ARENA_MAX, 1)
 
 
 def keep(step: jax.stages.Compiled, mesh: jax.sharding.Mesh) -> None:
-  """Has this process keep what it frees, if a CPU computes the step and the machine has room."""
+  """Has this process keep what it frees, if a CPU computes the step and there is room."""
   sizes = step.memory_analysis()
   if sizes is None or mesh.devices.flat[0].platform != 'cpu':
     return
   needed = sizes.temp_size_in_bytes * mesh.local_mesh.size
-  if ROOM * needed <= os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE'):
+  if ROOM * needed <= _there_is():
     _set(TRIM_THRESHOLD, -1)
     _set(MMAP_MAX, 0)
 
 
+def _there_is():
+  """The bytes of memory of the machine, or of the container."""
+  size = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')
+  try:
+    return min(size, int(Path(CONTAINER).read_text()))
+  except (OSError, ValueError):
+    return size
+
+
 def _set(option, value):
   mallopt = getattr(ctypes.CDLL(None), 'mallopt', None)
-  if mallopt:
+  if mallopt and (os.cpu_count() or 1) <= MOST_CORES:
     mallopt(option, value)
 
 

@@ -10,7 +10,6 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from bert_jax.corpus.tokenized import spaced
-from bert_jax.errors import InputError
 from bert_jax.tokenizers import Tokenizer
 
 RECORDS = 200  # records or examples whose pieces are counted
@@ -67,11 +66,6 @@ def about_examples(
   out = about_vocabulary(config, {'': pieces(sampled, tokenizer)})
   if 'eval' in sources:
     out += about_copies(sources['train'], sources['eval'])
-    if sources['eval'].scored == 0:
-      raise InputError(
-        'no example of the evaluation has a label, so there is no score; name others, or none, and '
-        'ask the trained model.'
-      )
   return out
 
 

@@ -13,6 +13,7 @@ https://doi.org/10.1023/A:1024068626366).
 
 import dataclasses
 import itertools
+import numbers
 import os
 from collections import Counter
 from typing import Any
@@ -27,6 +28,7 @@ from bert_jax.files import Path
 from bert_jax.metrics import REGRESSION
 from bert_jax.predict.model import Model
 from bert_jax.tasks import TASKS
+from bert_jax.tasks.faulty_records import is_empty
 from bert_jax.text import frames, tables
 from bert_jax.tools import report
 from bert_jax.tools.sweep import arms as sweep_arms
@@ -90,14 +92,16 @@ def cross_validate(
   rows: in memory, or the path of a table with a header. workdir: gets a folder for each run. folds:
   how many; each has the same shares of the labels, if a text has one. groups: a column; rows that
   have the same value there stay together, whatever their labels. seed: of the folds; that of a run
-  is the number of its fold. given: arguments and fields of finetune. A list for one of them
-  compares its values on the same folds; a tuple is one value."""
+  is the number of its fold. given: arguments and fields of finetune. A list or an array for
+  one of them compares its values on the same folds; a tuple is one value."""
   folder = interactive.run_folder(workdir)
   several = [name for name, x in given.items() if isinstance(x, (list, np.ndarray))]
   if len(several) > 1:
     raise InputError(f'{listed(several)} are lists; give one of them, and tuples for the others.')
-  if not isinstance(groups, str) or not isinstance(seed, int):
-    raise InputError('groups is the name of a column of rows, and seed one whole number.')
+  if not isinstance(groups, str):
+    raise InputError('groups is no text; put them into a column of rows, and give its name.')
+  if not isinstance(seed, numbers.Integral):
+    raise InputError(f'seed is {seed}; give one whole number, of which the folds are drawn.')
   arms = {ONE: given}
   for name in several:
     arms = {sweep_arms.name_of({name: str(x)}): given | {name: x} for x in given[name]}
@@ -142,8 +146,9 @@ def split(rows: pd.DataFrame, folds: int, labels: str, groups: str, seed: int) -
 
   if groups and groups not in rows:
     raise InputError(f'there is no column {groups!r}, only {listed(rows.columns)}.')
-  if groups and rows[groups].isna().any():
-    raise InputError(f'{rows[groups].isna().sum()} rows have no {groups}; give each its own.')
+  lacking = [is_empty(str(value)) for value in rows[groups]] if groups else []
+  if any(lacking):
+    raise InputError(f'{sum(lacking)} rows have no {groups}; give each its own.')
   kind: Any = model_selection.StratifiedKFold
   of_rows, fold_of = None, np.zeros(len(rows), int)
   classes = list(map(str, rows[labels])) if labels else [''] * len(rows)

@@ -65,7 +65,7 @@ def test_rows_of_a_group_stay_together():
   fold_of = folds.split(rows, 3, 'label', 'author', 0)
   assert (pd.Series(fold_of).groupby(rows.author.to_numpy()).nunique() == 1).all()
   assert set(fold_of) == {0, 1, 2}
-  rows = rows.assign(author=[None] * 4 + ['a', 'b', 'c'] * 11)
+  rows = rows.assign(author=[None, '', np.nan, None] + ['a', 'b', 'c'] * 11)
   with pytest.raises(InputError, match='4 rows have no author; give each its own'):
     folds.split(rows, 3, 'label', 'author', 0)
 
@@ -79,8 +79,8 @@ def test_rows_of_a_group_stay_together():
   (dict(groups='writer'), "there is no column 'writer', only 'sentence', 'label'"),
   (dict(epochs=[1, 2], seq_length=[3]), "'epochs', 'seq_length' are lists; give one of them"),
   ({RATE: [0.1, 'fast']}, 'optimizer.learning_rate'),
-  (dict(groups=table().label), 'groups is the name of a column'),
-  (dict(seed=[1, 2]), 'seed one whole number'),
+  (dict(groups=table().label), 'groups is no text; put them into a column'),
+  (dict(seed=[1, 2]), r'seed is \[1, 2\]; give one whole number'),
 ])  # fmt: skip
 def test_what_cannot_be_is_one_sentence_before_anything_is_written(given, said, tmp_path):
   with pytest.raises(InputError, match=said):

@@ -32,9 +32,11 @@ class LabelReader:
   def label(self, cell: str, delimiter: str, where: str) -> Any:
     """The label in a cell, as in an Example; None: it says that there is none. Unusable if it is no
     label. delimiter: what stands between the cells of its row."""
-    if cell not in self.names and cell != cell.strip():
-      self.problems.note('labels with spaces around them (left out)', where)
-      cell = cell.strip()
+    bare = cell.strip()
+    if cell not in self.names and cell != bare:
+      if bare:
+        self.problems.note('spaces around labels (left out)', where)
+      cell = bare
     if self.table.multi_label:
       labels = self._several(cell)
       if labels and all(map(self._says_none, labels)):

@@ -6,7 +6,7 @@ Pieces and pairs of neighbouring pieces of the run's vocabulary, of whole texts,
 scikit-learn's LinearSVC (one for each label, LinearSVR for numbers) at its default C = 1.
 
 Of vectors of length 1 it is scikit-learn's LogisticRegression at C = 3, which is better than its
-default of 1 on three of four data sets (tests/MEASURED.md).
+default of 1 on two of four data sets, and worse on one (tests/MEASURED.md).
 """
 
 from collections.abc import Mapping

@@ -1,5 +1,5 @@
-"""Warns, before the first step, of a vocabulary that cuts a corpus badly and of lines that are no
-sentences. Both are counted in a sample, which takes seconds for any corpus."""
+"""Warns, before the first step, of a vocabulary that cuts a corpus badly, of lines that are no
+sentences and, of pairs, of documents of one. All is counted in a sample, which takes seconds."""
 
 import itertools
 import re

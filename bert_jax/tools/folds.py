@@ -28,7 +28,6 @@ from bert_jax.files import Path
 from bert_jax.metrics import REGRESSION
 from bert_jax.predict.model import Model
 from bert_jax.tasks import TASKS
-from bert_jax.tasks.faulty_records import is_empty
 from bert_jax.text import frames, tables
 from bert_jax.tools import report
 from bert_jax.tools.sweep import arms as sweep_arms
@@ -146,9 +145,10 @@ def split(rows: pd.DataFrame, folds: int, labels: str, groups: str, seed: int) -
 
   if groups and groups not in rows:
     raise InputError(f'there is no column {groups!r}, only {listed(rows.columns)}.')
-  lacking = [is_empty(str(value)) for value in rows[groups]] if groups else []
-  if any(lacking):
-    raise InputError(f'{sum(lacking)} rows have no {groups}; give each its own.')
+  if groups:
+    lacking = rows[groups].isna() | rows[groups].eq('')  # a cell of a CSV is never null
+    if lacking.any():
+      raise InputError(f'{lacking.sum()} rows have no {groups}; give each its own.')
   kind: Any = model_selection.StratifiedKFold
   of_rows, fold_of = None, np.zeros(len(rows), int)
   classes = list(map(str, rows[labels])) if labels else [''] * len(rows)

@@ -65,7 +65,7 @@ def test_rows_of_a_group_stay_together():
   fold_of = folds.split(rows, 3, 'label', 'author', 0)
   assert (pd.Series(fold_of).groupby(rows.author.to_numpy()).nunique() == 1).all()
   assert set(fold_of) == {0, 1, 2}
-  rows = rows.assign(author=[None, '', np.nan, None] + ['a', 'b', 'c'] * 11)
+  rows = rows.assign(author=[None, '', np.nan, None] + ['a', 'NA', '-'] * 11)
   with pytest.raises(InputError, match='4 rows have no author; give each its own'):
     folds.split(rows, 3, 'label', 'author', 0)
 

@@ -38,7 +38,7 @@ def remarks(config: ConfigDict, tokenizer: Tokenizer, sources: Mapping[str, Any]
     out += about_lines(sampled, config.corpus.format)
     if config.corpus.rows in PAIRS:
       alone = sum(len(document) == 1 for document in sampled) / max(1, len(sampled))
-      out += about('alone', alone, 'corpus.rows=full and loss.nsp_weight=0 leave out their order')
+      out += about('alone', alone, 'corpus.rows=full and loss.nsp_weight=0 train without pairs')
   return out
 
 

@@ -83,8 +83,7 @@ def evaluate_on(
   is_given = config.data.train or config.data.eval or all(spec for _, spec in parts)
   if not is_given and meta.get('converted'):
     raise InputError(
-      f'{workdir} holds converted weights and no data; name what to evaluate on, '
-      '--config.data.eval=FILE.'
+      f'{workdir} holds converted weights and no data; name what to evaluate on, data.eval=FILE.'
     )
   sources: dict[str, Any] = {}
   for name, spec in parts:
@@ -92,7 +91,7 @@ def evaluate_on(
       config = config_lib.override(config, [f'--config.data.eval={spec}'])
     sources[name] = task.sources(config, tokenizer, ('eval',)).get('eval')
     if sources[name] is None:
-      raise InputError('there is nothing to evaluate on; set --config.data.eval=FILE.')
+      raise InputError('there is nothing to evaluate on; set data.eval=FILE.')
     warn_of_rows(workdir, config, sources[name])
   with jax.set_mesh(mesh), sharding.activation_rules():
     eval_step = jax.jit(layers.traced_in(config.model.dtype, step.make_eval_step(objective)))
@@ -128,7 +127,7 @@ def config_of(workdir: str | Path, overrides: Sequence[str]) -> ConfigDict:
     if config_lib.ALL[name].affects & {'weights', 'vocabulary'} and given[name] != value:
       raise InputError(
         f'{name} is {value!r} in the run {workdir}, whose weights were trained so, and '
-        f'--config.{name}={given[name]} is given; leave that out.'
+        f'{name}={given[name]} is given; leave that out.'
       )
   return config
 

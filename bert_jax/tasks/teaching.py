@@ -79,7 +79,7 @@ def check_layers(config: ConfigDict) -> None:
   if 'distillation' in config and config.distillation.every_layer and not config.teacher:
     raise InputError(
       f'distillation.every_layer={config.distillation.every_layer} starts from layers of a teacher '
-      'and there is none; name it with --config.teacher=W.'
+      'and there is none; name it with teacher=W.'
     )
 
 

@@ -56,7 +56,7 @@ def load_or_train(
   if tokenizer.vocab_size != size:
     raise InputError(
       f'the vocabulary has {tokenizer.vocab_size} pieces and model.vocab_size is {size}; '
-      f'set --config.model.vocab_size={tokenizer.vocab_size}.'
+      f'set model.vocab_size={tokenizer.vocab_size}.'
     )
   return tokenizer
 

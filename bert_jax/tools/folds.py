@@ -69,7 +69,7 @@ class Folds:
 
   def answers(self, arm: str = '') -> pd.DataFrame:
     """What Model.predict says of each row, of the model that has not seen it, at the step whose
-    metrics count. '': the baseline."""
+    metrics count, beside the `fold`. '': the baseline."""
     arm = arm or self.arms[0]
     if arm not in self.arms:
       raise InputError(f'no arm is called {quoted(arm)}, only {listed(self.arms)}.')
@@ -78,7 +78,8 @@ class Folds:
       folder = self.workdir / folder_of(arm, fold)
       counted: Any = records.read(folder).counted()
       model = Model(folder, counted.step)
-      found.append(model.predict(self.rows[self.fold_of == fold]))
+      answers = model.predict(self.rows[self.fold_of == fold])
+      found.append(answers.assign(fold=fold))
     return pd.concat(found).iloc[np.argsort(order)]
 
 

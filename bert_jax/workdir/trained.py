@@ -128,7 +128,7 @@ def load_params(
       saved = manifest.parts(meta)
       lacking = [part for part in shapes if part not in saved]
       if lacking and not partial:
-        what = meta.get('unread') or 'start from it with --config.init_from.'
+        what = meta.get('unread') or 'start from it with init_from.'
         raise InputError(f'{workdir} has no {", ".join(lacking)}; {what}')
       wanted = {part: tree for part, tree in shapes.items() if part in saved}
       trees, _ = checkpoints.restore_step(number, {'params': wanted})

@@ -180,4 +180,4 @@ def test_null_cells_are_empty_texts_as_in_csv(tmp_path):
     assert len(texts) == 5 and texts[0] == ('',) and all(text for (text,) in texts[1:])
     own = 'bytes', 'lines that end in CRLF (as in LF)'
     counts.append(Counter({k: n for k, n in problems.counts.items() if k not in own}))
-  assert counts[0] == counts[1] == counts[2] and counts[0]['empty texts (kept)'] == 1
+  assert counts[0] == counts[1] == counts[2] and counts[0]['texts without a letter (kept)'] == 1

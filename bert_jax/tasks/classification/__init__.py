@@ -150,7 +150,7 @@ def as_released(config: ConfigDict) -> AsReleased:
   if config.model.causal and config.table.ends:
     raise InputError(
       'this causal classifier reads each text between [CLS] and [SEP], and those of Hugging Face '
-      'read it alone; train one with --config.table.ends=false.'
+      'read it alone; train one with table.ends=false.'
     )
   problem = 'single_label_classification'
   if config.table.regression:

@@ -1,7 +1,7 @@
 """Reads labelled texts and pairs of texts: from a table with named columns, or the embedded task.
 
 A row without the columns, or with a label that is not in the set, cannot be used (see
-tasks/faulty_records.py). Empty texts are kept and counted. A row without a label
+tasks/faulty_records.py). Texts without a letter are kept and counted. A row without a label
 (there is no such column, or see label_sets.LabelReader) is predicted but not scored; it is left out
 of training, and counted. With multi_label an empty cell or a null means that the text has none.
 
@@ -127,8 +127,8 @@ def _read(config, split, problems):
         continue
       if label == ():
         problems.note('with none of the labels (kept)', where)
-      if not all(map(str.strip, texts)):
-        problems.note('empty texts (kept)', where)
+      if not all(any(map(str.isalpha, text)) for text in texts):
+        problems.note('texts without a letter (kept)', where)
       yield Example(where, example_id or str(number), texts, label)
 
 

@@ -34,7 +34,7 @@ def rules(config: ConfigDict) -> Iterator[tuple[bool, str]]:
 
 def resolve(config: ConfigDict) -> ConfigDict:
   if not config.teacher:
-    raise InputError('there is no teacher to learn from; name it with --config.teacher=W.')
+    raise InputError('there is no teacher to learn from; name it with teacher=W.')
   return PRETRAINING.resolve(config)
 
 

@@ -100,8 +100,9 @@ def cross_validate(
     raise InputError(f'{listed(several)} are lists; give one of them, and tuples for the others.')
   if not isinstance(groups, str):
     raise InputError('groups is no text; put them into a column of rows, and give its name.')
-  if not isinstance(seed, numbers.Integral):
-    raise InputError(f'seed is {seed}; give one whole number, of which the folds are drawn.')
+  for name, x in {'folds': folds, 'seed': seed}.items():
+    if not isinstance(x, numbers.Integral):
+      raise InputError(f'{name} is {x}; give one whole number.')
   arms = {ONE: given}
   for name in several:
     arms = {sweep_arms.name_of({name: str(x)}): given | {name: x} for x in given[name]}

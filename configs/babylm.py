@@ -17,15 +17,20 @@ objective=masked  pseudo-log-likelihoods choose a sentence; causal: likelihoods;
                   https://arxiv.org/abs/2410.24159)
 
 The three objectives have equal FLOPs: a causal model predicts each token, and so takes fewer steps.
-A step reads 8,192 tokens, in rows that are cut to 32, then 64, then 128 tokens. The shape is
-ModernBERT's, and a masked model is exported as one. What was tried is in tests/MEASURED.md. The
-rules allow ten million words (`cat $DATA/babylm/*.txt | wc -w`), read ten times at most.
+A step reads 8,192 tokens, of tiny 2,048, in rows that are cut to 32, then 64, then 128 tokens. The
+shape is ModernBERT's, and a masked model is exported as one. What was tried is in tests/MEASURED.md.
+The rules allow ten million words (`cat $DATA/babylm/*.txt | wc -w`), read ten times at most.
 """
 
 from bert_jax import config as c
 
 VOCABULARY = 8192
-SIZES = {'tiny': (4, 128, 6000), 'small': (6, 256, 16_000), 'base': (12, 512, 16_000)}
+# Layers, width, steps, and rows of a step.
+SIZES = {
+  'tiny': (4, 128, 10_000, 16),
+  'small': (6, 256, 16_000, 64),
+  'base': (12, 512, 16_000, 64),
+}
 # The share of the tokens that is predicted.
 OBJECTIVES = {'masked': 0.3, 'causal': 1.0, 'hybrid': 0.65}
 
@@ -37,7 +42,7 @@ def flops(layers, width, objective):
 
 def get_config(arg=''):
   arg = c.parse_arg(arg, size=SIZES, objective=OBJECTIVES)
-  layers, width, steps = SIZES[arg.size]
+  layers, width, steps, rows = SIZES[arg.size]
   of_masked = flops(layers, width, 'masked') / flops(layers, width, arg.objective)
   config = c.defaults('language_model')
   config.model = c.bert(
@@ -47,12 +52,12 @@ def get_config(arg=''):
     intermediate_size=round(1.5 * width), pooler='none', head_bias=False,
     hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, causal=arg.objective == 'causal')
   config.update(dict(
-    batch_size=64, steps=round(steps * of_masked),
+    batch_size=rows, steps=round(steps * of_masked),
     tokenizer=dict(kind='byte_bpe', do_lower_case=False),
     data=dict(seq_length=128, examples_per_row=16),
     corpus=dict(rows='lm', short_seq_prob=0.0, dupe_factor=1, eval_share=0.02,
                 lengths='32,64@0.3,128@0.6'),
     language_model=dict(kind=arg.objective), masking=dict(masked_lm_prob=0.3),
-    optimizer=dict(name='muon', schedule='cosine', learning_rate=8e-3, warmup=0.02),
+    optimizer=dict(name='muon', schedule='cosine', learning_rate=1e-3 * rows**0.5, warmup=0.02),
     eval=dict(every=1000, batches=20), checkpoint=dict(every=1000), log=dict(every=100)))
   return config

@@ -59,7 +59,12 @@ class Run:
     if not files.exists(folder):
       self.evaluate()
     lines = (files.read_bytes(folder / 'worst.jsonl') or b'').splitlines()
-    return pd.json_normalize([json.loads(line) for line in lines])
+    if not lines:
+      raise InputError(f'{self.workdir} has no answers to labelled examples.')
+    rows = pd.json_normalize([json.loads(line) for line in lines])
+    if rows.id.str.isdecimal().all():  # such as the numbers of rows
+      rows['id'] = rows.id.astype(int)
+    return rows
 
   def evaluate(
     self, rows: Any = None, checkpoint: str | int = '', **fields: Any

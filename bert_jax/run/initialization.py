@@ -20,8 +20,7 @@ from bert_jax.convert import sentence_transformers as vectors
 from bert_jax.errors import InputError, about, listed, log
 from bert_jax.files import Path
 from bert_jax.run import teacher
-from bert_jax.tasks import TASKS, teaching
-from bert_jax.tasks.labelled import FROM_DATA
+from bert_jax.tasks import TASKS, labelled, teaching
 from bert_jax.text import files, record_sources
 from bert_jax.workdir import checkpoint, contents, saved_steps, trained
 
@@ -149,7 +148,7 @@ def asked_for(given: ConfigDict, config: ConfigDict, workdir: Path) -> dict[str,
 def with_prior(config: ConfigDict, source: Any) -> ConfigDict:
   """Fills in where a new head begins, by its training rows; without a bias it cannot."""
   field = TASKS[config.objective].prior
-  if field and config_lib.flatten(config)[field] == FROM_DATA:
+  if field and config_lib.flatten(config)[field] == labelled.FROM_DATA:
     config = config.copy_and_resolve_references()
     config_lib.set_field(config, field, source.prior if config.model.classifier_bias else ())
   return config
@@ -178,6 +177,7 @@ def adopt_model(config: ConfigDict, start: Start, set_by_user: Collection[str] =
     if f'model.{name}' in set_by_user and config.model[name] != size:
       log.info('model.%s is %s, as in %s', name, size, teaching.source_of(config))
   config.model.update(sizes)
+  _adopt_rate(config, set_by_user)
   if begin and task.begin and task.begin not in set_by_user:
     config_lib.set_field(config, task.begin, begin)
   has_numbers = config_lib.flatten(config).get(task.numbers)
@@ -191,6 +191,16 @@ def adopt_model(config: ConfigDict, start: Start, set_by_user: Collection[str] =
         raise InputError(refusal)
     _adopt_pooling(config, task.vector, folder, set_by_user)
   return config_lib.check(config)
+
+
+def _adopt_rate(config, set_by_user):
+  """Takes the rate of a narrow encoder, if the config has the usual one and no user set it."""
+  rate, is_narrow = labelled.RATE, config.model.hidden_size < labelled.NARROW
+  is_usual = config_lib.flatten(config)[rate] == labelled.DEFAULTS[rate]
+  # Vectors that are good already are not moved as far.
+  if is_narrow and is_usual and rate not in set_by_user and not TASKS[config.objective].vector:
+    log.info('%s is %s, as for a narrow encoder', rate, labelled.NARROW_RATE)
+    config_lib.set_field(config, rate, labelled.NARROW_RATE)
 
 
 def _sizes(config, model, set_by_user):

@@ -67,10 +67,9 @@ class Folds:
     panel = report.read(self.workdir).panels[0]
     return panel.compared(metric or panel.metric)
 
-  def answers(self, arm: str = '') -> pd.DataFrame:
+  def answers(self, arm: str = ONE) -> pd.DataFrame:
     """What Model.predict says of each row, of the model that has not seen it, at the step whose
-    metrics count, beside the `fold`. '': the baseline."""
-    arm = arm or self.arms[0]
+    metrics count, beside the `fold`. arm: one of several."""
     if arm not in self.arms:
       raise InputError(f'no arm is called {quoted(arm)}, only {listed(self.arms)}.')
     found, order = [], np.argsort(self.fold_of, kind='stable')

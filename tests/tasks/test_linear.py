@@ -123,6 +123,8 @@ def test_a_run_has_the_score_of_a_logistic_regression_on_the_vectors_it_starts_f
   assert train(config, tmp_path / 'run')[1][name] == expected
   assert caplog.text.count('before training: a logistic regression') == 1
   assert f'(logistic regression on the frozen starting vectors: {expected:.2f})' in caplog.text
+  said = f'accuracy is {result["accuracy"]:.3f}, less than the {expected:.3f} of a logistic'
+  assert result['accuracy'] < expected and said in caplog.text
   assert evaluate.evaluate(tmp_path / 'run')[0][name] == expected
   (panel,) = panels.read(tmp_path / 'run').panels
   said = f'A logistic regression on the vectors of the weights before training: {expected:.4f}.'

@@ -171,6 +171,6 @@ def test_a_row_is_answered_by_the_model_that_has_not_seen_it(validated):
     assert answers.index.equals(table().index)
     right = pd.Series((answers.prediction == table().label).to_numpy()).groupby(out.fold_of).mean()
     np.testing.assert_allclose(right, out.metrics.loc[arm].accuracy)
-  assert out.answers().equals(out.answers(out.arms[0]))
-  with pytest.raises(InputError, match=f"no arm is called '0.05', only '{out.arms[0]}', "):
-    out.answers('0.05')
+  assert answers.fold.tolist() == out.fold_of.tolist()
+  with pytest.raises(InputError, match=f"no arm is called 'all folds', only '{out.arms[0]}', "):
+    out.answers()

@@ -60,11 +60,8 @@ class Run:
       self.evaluate()
     lines = (files.read_bytes(folder / 'worst.jsonl') or b'').splitlines()
     if not lines:
-      raise InputError(f'{self.workdir} has no answers to labelled examples.')
-    rows = pd.json_normalize([json.loads(line) for line in lines])
-    if rows.id.str.isdecimal().all():  # such as the numbers of rows
-      rows['id'] = rows.id.astype(int)
-    return rows
+      raise InputError(f'{self.workdir} has no answers with a loss.')
+    return pd.json_normalize([json.loads(line) for line in lines])
 
   def evaluate(
     self, rows: Any = None, checkpoint: str | int = '', **fields: Any

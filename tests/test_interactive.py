@@ -20,7 +20,7 @@ from bert_jax.field import Field
 from bert_jax.predict import __main__ as predict
 from bert_jax.run import evaluation, initialization
 from bert_jax.run.inputs import read_inputs
-from bert_jax.tasks import TASKS, labelled
+from bert_jax.tasks import TASKS
 from bert_jax.tasks.ask import Ask
 from bert_jax.tasks.record import Option, Prediction
 from bert_jax.tools import convert
@@ -138,27 +138,29 @@ def configured(fields, **more):
   return config.load('configs/finetune.py:task=table,size=tiny', given)
 
 
-@pytest.mark.parametrize('spec, given, expected', [
-  ('finetune.py:task=table', [], 2e-4),
-  ('finetune.py:task=ner', [], 2e-4),
-  ('finetune.py:task=table', ['optimizer.learning_rate=3e-5'], 3e-5),
-  ('finetune.py:task=wsc', [], 1e-5),  # a recipe of its own
-  ('contrastive.py:task=simcse', [], 3e-5),
-  ('pretrain.py:continued', [], 1e-4),
-])  # fmt: skip
-def test_a_narrow_encoder_is_tuned_at_a_higher_rate(
-  run, tmp_path, monkeypatch, spec, given, expected
-):
-  """If the config has the usual rate, and no user has set it."""
-  found = []
-  for width in (17, 16):
-    monkeypatch.setattr(labelled, 'NARROW', width)
-    fields = [f'--config.{x}' for x in (*given, f'init_from={run.workdir}')]
-    loaded = config.load(f'configs/{spec}', fields)
-    start = initialization.start_of(loaded, tmp_path)
-    adopted = initialization.adopt_model(loaded, start, config.names_of(fields))
-    found.append(adopted.optimizer.learning_rate)
-  assert found == [expected, loaded.optimizer.learning_rate]
+def test_the_rate_if_none_is_given(small, tmp_path):
+  """It is of the width of the model, and one that is given stays, when a run goes on, too."""
+  rate, rows = 'optimizer.learning_rate', table()
+  fields = {name: x for name, x in small.items() if name != rate}
+  run = bert_jax.finetune(rows, tmp_path / 'W', **fields)
+  assert run.model.config.optimizer.learning_rate == 2e-4
+  again = bert_jax.finetune(rows, tmp_path / 'W', **fields)
+  assert again.model.config.optimizer.learning_rate == 2e-4
+  with pytest.raises(InputError, match='learning_rate: 0.0002 .* 3e-05'):
+    bert_jax.finetune(rows, tmp_path / 'W', **fields, **{rate: 3e-5})
+  fields['data.train'] = run.model.config.data.train
+  for more, expected in [
+    ({'model.hidden_size': 510}, 2e-4),
+    ({'model.hidden_size': 512}, 3e-5),
+    ({rate: 3e-5}, 3e-5),
+    ({'resume_from': run.workdir}, 2e-4),
+    ({'resume_from': run.workdir, rate: 3e-5}, 3e-5),
+    ({'init_from': run.workdir}, 2e-4),
+  ]:
+    given = configured(fields, **more)
+    start = initialization.start_of(given, tmp_path / 'new')
+    found = initialization.config_of(start, given, tmp_path / 'new')
+    assert found.optimizer.learning_rate == expected, more
 
 
 def test_an_evaluation_by_which_no_best_can_be_chosen(small, tmp_path, caplog):
@@ -314,7 +316,7 @@ def test_a_run_shows_itself(run, monkeypatch, caplog):
 def test_its_worst_answers_are_a_table(run):
   worst, rows = run.worst(), table(1, 11)
   assert worst['loss'].is_monotonic_decreasing
-  found = worst.set_index('id').loc[rows['id']]
+  found = worst.set_index('id').loc[map(str, rows['id'])]
   assert found['text'].tolist() == rows['body'].tolist()
   assert found['gold'].tolist() == rows['label'].tolist()
   assert found['prediction'].tolist() == run.model.predict(rows)['prediction'].tolist()

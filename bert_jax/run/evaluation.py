@@ -157,6 +157,19 @@ def warn_of_collapse(result: Mapping[str, float], source: Any, answers: list[dic
       log.warning('never answered: %s; %s', ', '.join(named), source.for_missed)
 
 
+def warn_of_regression(result: Mapping[str, float], judge: str) -> None:
+  """Warns of a classifier that the logistic regression of run/frozen.py beats by its metric."""
+  frozen = result.get(judge + metrics.REGRESSION)
+  if hosts.first() and frozen is not None and result[judge] < frozen:
+    log.warning(
+      '%s is %.3f, less than the %.3f of a logistic regression on the vectors of the weights '
+      'before training; another optimizer.learning_rate, or more steps, may do better',
+      judge,
+      result[judge],
+      frozen,
+    )
+
+
 def count_part(batches: Batches, count: int) -> None:
   """Counts the baselines of the rows that `count` batches hold, which are the same at each step."""
   source: Any = batches.source

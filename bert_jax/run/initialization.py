@@ -22,6 +22,7 @@ from bert_jax.files import Path
 from bert_jax.run import teacher
 from bert_jax.tasks import TASKS, labelled, teaching
 from bert_jax.text import files, record_sources
+from bert_jax.timeline import RATE
 from bert_jax.workdir import checkpoint, contents, saved_steps, trained
 
 SCRATCH, WEIGHTS, CONTINUED = 'scratch', 'weights', 'continued'
@@ -90,6 +91,9 @@ def config_of(
     config = _filled_in(config, start.folder)
   else:
     config = adopt_model(config, start, set_by_user)
+  if config.optimizer.learning_rate == TASKS[config.objective].defaults.get(RATE) == 0:
+    config = config.copy_and_resolve_references()
+    config.optimizer.learning_rate = labelled.rate_of(config)
   _check_formats(config, set_by_user)
   return config_lib.check(TASKS[config.objective].resolve(config.copy_and_resolve_references()))
 
@@ -177,7 +181,6 @@ def adopt_model(config: ConfigDict, start: Start, set_by_user: Collection[str] =
     if f'model.{name}' in set_by_user and config.model[name] != size:
       log.info('model.%s is %s, as in %s', name, size, teaching.source_of(config))
   config.model.update(sizes)
-  _adopt_rate(config, set_by_user)
   if begin and task.begin and task.begin not in set_by_user:
     config_lib.set_field(config, task.begin, begin)
   has_numbers = config_lib.flatten(config).get(task.numbers)
@@ -191,16 +194,6 @@ def adopt_model(config: ConfigDict, start: Start, set_by_user: Collection[str] =
         raise InputError(refusal)
     _adopt_pooling(config, task.vector, folder, set_by_user)
   return config_lib.check(config)
-
-
-def _adopt_rate(config, set_by_user):
-  """Takes the rate of a narrow encoder, if the config has the usual one and no user set it."""
-  rate, is_narrow = labelled.RATE, config.model.hidden_size < labelled.NARROW
-  is_usual = config_lib.flatten(config)[rate] == labelled.DEFAULTS[rate]
-  # Vectors that are good already are not moved as far.
-  if is_narrow and is_usual and rate not in set_by_user and not TASKS[config.objective].vector:
-    log.info('%s is %s, as for a narrow encoder', rate, labelled.NARROW_RATE)
-    config_lib.set_field(config, rate, labelled.NARROW_RATE)
 
 
 def _sizes(config, model, set_by_user):
@@ -267,5 +260,5 @@ def _check_set_by_user(config, sizes, set_by_user):
       continue
     raise InputError(
       f'model.{name} is {size!r} in what {teaching.source_of(config)} gives, and '
-      f'--config.model.{name}={given} is given; leave that out.'
+      f'model.{name}={given} is given; leave that out.'
     )

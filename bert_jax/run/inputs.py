@@ -157,8 +157,8 @@ def _check_evaluation(config, objective, sources):
   best_mode is not its mode."""
   if getattr(sources.get('eval'), 'scored', None) == 0:
     raise InputError(
-      'no example of the evaluation has a label, so there is no score; give them in the column '
-      'that they have in training, or no evaluation, and ask the trained model.'
+      'no example of the evaluation has a label, so there is no score; give labels in the '
+      'column of the training data, or give no evaluation and ask the trained model.'
     )
   best = config.checkpoint.best_metric
   known = (*objective.metrics, 'loss', *TASKS[config.objective].scores)

@@ -12,7 +12,6 @@ import jax
 
 from bert_jax import buckets
 from bert_jax.errors import Paused, Stopped, log
-from bert_jax.metrics import REGRESSION
 from bert_jax.rows.ahead import Ahead
 from bert_jax.run import evaluation, progress, trackers
 from bert_jax.run.metrics_log import Logger, SummaryFile, Writer, health
@@ -143,16 +142,7 @@ class Evaluator:
     if is_last:
       result, answers = self.counted
       evaluation.warn_of_collapse(result, batches.source, answers)
-      judge = TASKS[config.objective].judge(config)
-      frozen = result.get(judge + REGRESSION, -1.0)
-      if frozen > result.get(judge, frozen):
-        log.warning(
-          '%s is %.3f, less than the %.3f of a logistic regression on the vectors of the weights '
-          'before training: try another optimizer.learning_rate, or more epochs',
-          judge,
-          result[judge],
-          frozen,
-        )
+      evaluation.warn_of_regression(result, TASKS[config.objective].judge(config))
 
   def _folder(self, step):
     """Where the answers of a step are written."""

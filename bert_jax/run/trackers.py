@@ -76,9 +76,7 @@ class WeightsAndBiases:
           dir=os.path.abspath(staged(self.folder).parent),
         )
     except wandb.Error as error:
-      raise InputError(
-        f'Weights & Biases: {first_line(error)}; set --config.log.wandb=offline.'
-      ) from None
+      raise InputError(f'Weights & Biases: {first_line(error)}; set log.wandb=offline.') from None
     self.run.define_metric('*', step_metric='step')  # its own counter knows no way back
 
   def write(self, step: int, split: str, metrics: Mapping[str, float]) -> None:

@@ -19,10 +19,6 @@ from bert_jax.tasks.record import Card, Family
 from bert_jax.tasks.remarks import about_examples
 from bert_jax.tokenizers import Tokenizer
 
-RATE = 'optimizer.learning_rate'
-# The rate in place of DEFAULTS' of an encoder narrower than this, such as MiniLM's (384): smaller
-# models take larger steps (tests/MEASURED.md).
-NARROW, NARROW_RATE = 512, 2e-4
 NAMED = 20  # labels that are named, each with its F1
 # BERT's recipe for fine-tuning (Devlin et al. 2018, appendix A.3), with bias correction. Without
 # it, as in BERT's release, the first steps are several times as long, and training on small data
@@ -34,7 +30,7 @@ DEFAULTS = {
   'min_steps': 100,
   'data.examples_per_row': 16,
   'optimizer.name': 'adamw',
-  RATE: 3e-5,
+  'optimizer.learning_rate': 0.0,  # see rate_of
   'optimizer.warmup': 0.1,
   'eval.every': 0,
   'eval.batches': 0,
@@ -43,6 +39,12 @@ DEFAULTS = {
   'checkpoint.best_mode': 'max',
   'log.every': 0,
 }
+
+
+def rate_of(config: ConfigDict) -> float:
+  """The peak rate where none is given: the paper's or, of a narrow encoder, the one that was best
+  of MiniLM (384 wide, see tests/MEASURED.md). Where narrow ends is a guess."""
+  return 3e-5 if config.model.hidden_size >= 512 else 2e-4
 
 
 def task_fields(formats: Sequence[str]) -> dict[str, Field]:

@@ -69,9 +69,9 @@ class Folds:
 
   def answers(self, arm: str = ONE) -> pd.DataFrame:
     """What Model.predict says of each row, of the model that has not seen it, at the step whose
-    metrics count, beside the `fold`. arm: one of several."""
+    metrics count, beside a column `fold`. arm: needed where there are several."""
     if arm not in self.arms:
-      raise InputError(f'no arm is called {quoted(arm)}, only {listed(self.arms)}.')
+      raise InputError(f'arm is {quoted(arm)}; give one of {listed(self.arms)}.')
     found, order = [], np.argsort(self.fold_of, kind='stable')
     for fold in range(self.fold_of.max() + 1):
       folder = self.workdir / folder_of(arm, fold)
@@ -101,7 +101,7 @@ def cross_validate(
     raise InputError('groups is no text; put them into a column of rows, and give its name.')
   for name, x in {'folds': folds, 'seed': seed}.items():
     if not isinstance(x, numbers.Integral):
-      raise InputError(f'{name} is {x}; give one whole number.')
+      raise InputError(f'{name} is {x!r}; give one whole number.')
   arms = {ONE: given}
   for name in several:
     arms = {sweep_arms.name_of({name: str(x)}): given | {name: x} for x in given[name]}

@@ -80,7 +80,7 @@ def test_rows_of_a_group_stay_together():
   (dict(epochs=[1, 2], seq_length=[3]), "'epochs', 'seq_length' are lists; give one of them"),
   ({RATE: [0.1, 'fast']}, 'optimizer.learning_rate'),
   (dict(groups=table().label), 'groups is no text; put them into a column'),
-  (dict(folds='5'), 'folds is 5; give one whole number'),
+  (dict(folds='5'), "folds is '5'; give one whole number"),
   (dict(seed=[1, 2]), r'seed is \[1, 2\]; give one whole number'),
 ])  # fmt: skip
 def test_what_cannot_be_is_one_sentence_before_anything_is_written(given, said, tmp_path):
@@ -172,5 +172,5 @@ def test_a_row_is_answered_by_the_model_that_has_not_seen_it(validated):
     right = pd.Series((answers.prediction == table().label).to_numpy()).groupby(out.fold_of).mean()
     np.testing.assert_allclose(right, out.metrics.loc[arm].accuracy)
   assert answers.fold.tolist() == out.fold_of.tolist()
-  with pytest.raises(InputError, match=f"no arm is called 'all folds', only '{out.arms[0]}', "):
+  with pytest.raises(InputError, match=f"arm is 'all folds'; give one of '{out.arms[0]}', "):
     out.answers()

@@ -298,7 +298,7 @@ def test_a_converted_workdir_is_asked_and_started_from(tmp_path, caplog):
   assert f'writing {tmp_path}/W' in caplog.messages, 'and no place for the time being'
   again = trained.load(tmp_path / 'W')
   assert set(again.params) == {'encoder', 'pooler'}
-  with refused('has no mlm, nsp; .*config.init_from'):
+  with refused('has no mlm, nsp; .*with init_from'):
     evaluate.evaluate(tmp_path / 'W', ['--config.data.eval=none.txt'])  # and reads no data before
   own = [f'--config.init_from={tmp_path}/W', '--config.data.seq_length=24']
   config = c.load('configs/finetune.py:task=table', own)

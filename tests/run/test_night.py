@@ -230,5 +230,5 @@ def test_a_size_that_is_given_is_not_replaced_by_init_from(corpus_file, pretrain
   config = small_pretrain(corpus_file, *given)
   names = config_lib.names_of(given)
   assert names == ('init_from', 'model.num_hidden_layers')
-  with pytest.raises(InputError, match='--config.model.num_hidden_layers=3'):
+  with pytest.raises(InputError, match='model.num_hidden_layers=3'):
     train(config, tmp_path / 'run', names)

@@ -104,7 +104,7 @@ def test_a_converted_workdir_is_sealed_and_evaluated_on_what_is_named(
   convert.convert(str(released), str(tmp_path / 'W'))
   trained.load(tmp_path / 'W')
   monkeypatch.setattr(pretraining.loading.documentation, 'documents', None)  # would be read
-  with pytest.raises(InputError, match=r'converted weights and no data; .*--config.data.eval=FILE'):
+  with pytest.raises(InputError, match=r'converted weights and no data; .*data.eval=FILE'):
     evaluate.evaluate(tmp_path / 'W')
   with pytest.raises(InputError, match=r'is a released model and no run; .*tools.convert --from'):
     evaluate.evaluate(released)

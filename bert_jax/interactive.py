@@ -60,7 +60,7 @@ class Run:
       self.evaluate()
     lines = (files.read_bytes(folder / 'worst.jsonl') or b'').splitlines()
     if not lines:
-      raise InputError(f'{self.workdir} has no answers with a loss.')
+      raise InputError(f'{self.workdir} has no answers with a loss; examples need labels.')
     return pd.json_normalize([json.loads(line) for line in lines])
 
   def evaluate(

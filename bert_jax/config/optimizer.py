@@ -12,8 +12,8 @@ from bert_jax.timeline import SCHEDULES
 FIELDS = {
   'optimizer.name': Field('bert_adamw', 'bert_adamw: AdamW without bias correction; see optim.py',
     allowed=tuple(OPTIMIZERS), affects={'weights'}),
-  'optimizer.learning_rate': Field(1e-4, 'peak; 0 in fine-tuning: 3e-5, or 2e-4 of an '
-    'encoder narrower than 512 (elsewhere: lr, peak_lr)', allowed='[0, inf)'),
+  'optimizer.learning_rate': Field(1e-4, 'peak; 0 where it is the default: 3e-5, or 2e-4 '
+    'for an encoder narrower than 512 (elsewhere: lr, peak_lr)', allowed='[0, inf)'),
   'optimizer.schedule': Field('linear', "see timeline.py; linear is BERT's, counted from step 0",
     allowed=tuple(SCHEDULES)),
   'optimizer.warmup': Field(10_000.0, 'steps of linear warm-up; below 1: a share of the run '

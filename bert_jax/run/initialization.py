@@ -91,7 +91,8 @@ def config_of(
     config = _filled_in(config, start.folder)
   else:
     config = adopt_model(config, start, set_by_user)
-  if config.optimizer.learning_rate == TASKS[config.objective].defaults.get(RATE) == 0:
+  has_usual_rate = TASKS[config.objective].defaults.get(RATE) == 0
+  if has_usual_rate and config.optimizer.learning_rate == 0:
     config = config.copy_and_resolve_references()
     config.optimizer.learning_rate = labelled.rate_of(config)
   _check_formats(config, set_by_user)

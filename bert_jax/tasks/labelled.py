@@ -42,8 +42,9 @@ DEFAULTS = {
 
 
 def rate_of(config: ConfigDict) -> float:
-  """The peak rate where none is given: the paper's or, of a narrow encoder, the one that was best
-  of MiniLM (384 wide, see tests/MEASURED.md). Where narrow ends is a guess."""
+  """The peak rate where none is given: the paper's or, for a narrow encoder, a larger one. Only
+  MiniLM (384 wide) was measured: 701 topics of SIB-200 give it an accuracy of 0.902 with the larger
+  rate and of 0.574 with the paper's. That narrow ends at 512 is a guess."""
   return 3e-5 if config.model.hidden_size >= 512 else 2e-4
 
 

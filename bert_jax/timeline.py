@@ -205,7 +205,7 @@ class Timeline:
       if step and step >= self.steps:
         raise InputError(
           f'{field}: {value} would begin at step {step}, and the run ends with step {self.steps}; '
-          f'leave it out, or write a share, {value}@0.5.'
+          f'leave it out, begin it earlier ({value}@0.5 is half of the run), or raise steps.'
         )
 
 

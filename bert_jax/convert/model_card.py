@@ -15,7 +15,8 @@ from bert_jax.convert.hub import HUB
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.record import Head
 
-NO_SCORES = 'masked', 'constant'  # metrics that do not say how well a model answered
+# Metrics that do not say how well a model answered; the terms of the loss stand there themselves.
+NO_SCORES = {'masked', 'constant', 'loss'}
 
 
 def write(
@@ -33,9 +34,10 @@ def write(
   if source.startswith(HUB) or source == MINILM:
     base = source.removeprefix(HUB)
   metrics = facts.get('metrics') or {}
-  scores = {}
+  scores, judge = {}, task.judge(config)
   for name, value in metrics.items():
-    if isinstance(value, (int, float)) and '_below_' not in name and name not in NO_SCORES:
+    is_score = '_below_' not in name and name not in NO_SCORES - {judge}
+    if is_score and isinstance(value, (int, float)):
       scores[name] = f'{value:.3g}'
   context = {'name': architecture} | dict(facts)
   context.update(
@@ -48,7 +50,7 @@ def write(
     base=base,
     collapsed='constant' in metrics,
     scores=scores,
-    judge=task.judge(config),
+    judge=judge,
   )
   template = Path(__file__).with_name('card.md.jinja').read_text()
   page = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)

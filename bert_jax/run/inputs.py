@@ -158,7 +158,8 @@ def _check_evaluation(config, objective, sources):
   if getattr(sources.get('eval'), 'scored', None) == 0:
     raise InputError(
       'no example of the evaluation has a label, so there is no score; give labels in the '
-      'column of the training data, or give no evaluation and ask the trained model.'
+      'column of the training data (the counts of eval say what is missing), or give no '
+      'evaluation and ask the trained model.'
     )
   best = config.checkpoint.best_metric
   known = (*objective.metrics, 'loss', *TASKS[config.objective].scores)

@@ -2,10 +2,13 @@
 so their ids are remembered, which is several times as fast as encoding whole texts."""
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+MARK = '▁'  # how SentencePiece writes a space
+SPACE = {'type': 'Metaspace', 'replacement': MARK, 'prepend_scheme': 'always', 'split': True}
 KNOWN_RUNS = 500_000  # how many are remembered at most
 LONGEST_RUN = 20  # characters; a longer one, such as an address, is not remembered
 _LONG_RUNS = 12  # characters; texts whose runs are so long on average are not split at blanks
@@ -56,3 +59,10 @@ class IdsOfRuns(dict):
     if self.characters_are_words and _HAS_CHINESE.search(text):
       return _CHINESE.findall(spaced)
     return [text]
+
+
+def ends_at_blanks(content: Mapping[str, Any]) -> bool:
+  """Whether texts are split as by sentence_piece.model_content: no piece reaches across a blank."""
+  steps = (content.get('normalizer') or {}).get('normalizers') or ()
+  kinds = [step['type'] for step in steps[-2:]]
+  return kinds == ['Replace', 'Strip'] and content.get('pre_tokenizer') == SPACE

@@ -21,7 +21,8 @@ from bert_jax.files import Path
 from bert_jax.text import files, protobuf
 from bert_jax.tokenizers import classes
 from bert_jax.tokenizers.reserved import RESERVED, Around, reserved_ids
-from bert_jax.tokenizers.tokenizer import SPACE, Tokenizer
+from bert_jax.tokenizers.runs import SPACE
+from bert_jax.tokenizers.tokenizer import Tokenizer
 from bert_jax.tokenizers.wordpiece import special_token
 
 FILES = 'spiece.model', 'sentencepiece.bpe.model', 'spm.model'

@@ -27,12 +27,10 @@ from bert_jax.tokenizers.reserved import (
   template,
   usual_around,
 )
-from bert_jax.tokenizers.runs import IdsOfRuns
+from bert_jax.tokenizers.runs import MARK, IdsOfRuns, ends_at_blanks
 from bert_jax.tokenizers.splitting import Splitting, splitting_of
 
 BLANK = 'Ġ'  # how byte-level vocabularies write a space
-MARK = '▁'  # how SentencePiece does
-SPACE = {'type': 'Metaspace', 'replacement': MARK, 'prepend_scheme': 'always', 'split': True}
 _MARK_FOR_BLANK = '"pattern": {"String": " "}, "content": "▁"'  # Gemma's normalizer
 _SURROGATES = re.compile('[\ud800-\udfff]')
 _FIRST_UNSPACED, _LAST_UNSPACED = re.compile(f'[{UNSPACED}]'), re.compile(f'[{UNSPACED}]$')
@@ -96,7 +94,7 @@ class Tokenizer:
     self._ids_of_runs = None
     if self.splitting:
       self._ids_of_runs = IdsOfRuns(self._library, self.splitting.tokenize_chinese_chars)
-    elif not self.searched_tokens and _is_trained_here(content):
+    elif not self.searched_tokens and ends_at_blanks(content):
       self._ids_of_runs = IdsOfRuns(self._library, characters_are_words=False)
 
   # ------------------------------------------------------------------------ reserved pieces
@@ -313,6 +311,11 @@ class Tokenizer:
       return whole.removeprefix(' ')
     return whole
 
+  def shown(self, piece: int) -> str:
+    """A piece as text, with the blank that it begins with."""
+    name = self.pieces[piece]
+    return name if name in self._hidden else self._library.decode([piece]) or name
+
   def encode_with_masks(self, text: str) -> np.ndarray:
     """The ids of a text in which "[MASK]" means the mask token, for fill-mask."""
     *before, last = text.split('[MASK]')
@@ -403,10 +406,3 @@ def _pieces(vocabulary: Mapping[str, Any], added: list[dict[str, Any]], source: 
   if [ids[piece] for piece in pieces] != list(range(len(pieces))):
     raise InputError(f'the ids of {source} do not count from 0 without a gap; it cannot be read.')
   return pieces
-
-
-def _is_trained_here(content: Mapping[str, Any]) -> bool:
-  """Whether texts are split as by sentence_piece.model_content: no piece reaches across a blank."""
-  steps = (content.get('normalizer') or {}).get('normalizers') or ()
-  kinds = [step['type'] for step in steps[-2:]]
-  return kinds == ['Replace', 'Strip'] and content.get('pre_tokenizer') == SPACE

@@ -23,7 +23,7 @@ import pandas as pd
 
 from bert_jax import config as config_lib
 from bert_jax import files, interactive
-from bert_jax.errors import InputError, first_line, listed, log, quoted
+from bert_jax.errors import InputError, listed, log, quoted
 from bert_jax.files import Path
 from bert_jax.metrics import REGRESSION
 from bert_jax.predict.model import Model
@@ -51,6 +51,8 @@ class Folds:
     panel = report.read(self.workdir).panels[0]
     table = panel.compared(panel.metric)[SHOWN].dropna(axis='columns', how='all')
     out = f'{panel.metric} over folds:\n{table.round(4).to_string()}'
+    if table.collapsed.any():
+      out += '\ncollapsed: folds whose answers are all alike; p is of arms that have others, too'
     plain = self.metrics.get(panel.metric + REGRESSION)
     return out if plain is None else f'{out}\nlogistic regression: {plain.mean():.4f}'
 
@@ -63,15 +65,16 @@ class Folds:
 
   def compare(self, metric: str = '') -> pd.DataFrame:
     """The means of a metric over folds and their paired differences to the baseline, as
-    report.compare has them. '': the metric by which the runs are judged."""
+    report.compare has them over seeds. '': the metric by which the runs are judged."""
     panel = report.read(self.workdir).panels[0]
-    return panel.compared(metric or panel.metric)
+    return panel.compared(metric or panel.metric).rename(columns={'seeds': 'folds'})
 
-  def answers(self, arm: str = ONE) -> pd.DataFrame:
+  def answers(self, arm: str = '') -> pd.DataFrame:
     """What Model.predict says of each row, of the model that has not seen it, at the step whose
     metrics count, beside a column `fold`. arm: needed where there are several."""
+    arm = arm or ONE
     if arm not in self.arms:
-      raise InputError(f'arm is {quoted(arm)}; give one of {listed(self.arms)}.')
+      raise InputError(f'give answers() one of the arms {listed(self.arms)}.')
     found, order = [], np.argsort(self.fold_of, kind='stable')
     for fold in range(self.fold_of.max() + 1):
       folder = self.workdir / folder_of(arm, fold)
@@ -115,6 +118,8 @@ def cross_validate(
     rows = [row.record or row for _, row in tables.records(str(rows), counts=Counter())]
   if not isinstance(rows, pd.DataFrame):
     rows = frames.table_of(rows, 'rows').to_pandas(types_mapper=pd.ArrowDtype)
+  if 'fold' in rows:
+    raise InputError('rows have a column fold, as their answers will have; rename it.')
   labels = tables.first_of(rows.columns, TASKS[configs[0].objective].label_column(configs[0]))
   fold_of = split(rows, folds, labels, groups, seed)
   found = Folds(folder, rows, list(arms), fold_of)
@@ -156,15 +161,14 @@ def split(rows: pd.DataFrame, folds: int, labels: str, groups: str, seed: int) -
   most = max(Counter(classes).values(), default=0)
   if groups:
     kind, of_rows = model_selection.StratifiedGroupKFold, list(map(str, rows[groups]))
-    most = len(set(of_rows))
+    most = min(most, len(set(of_rows)))
   try:
     splitter = kind(folds, shuffle=True, random_state=seed)
     for fold, (_, held_out) in enumerate(splitter.split(rows, classes, of_rows)):
       fold_of[held_out] = fold
-  except ValueError as error:
+  except ValueError:
     raise InputError(
-      f'folds={folds} is not possible with these rows ({first_line(error)}); it may be 2 or more '
-      f'and here {most} at most.'
+      f'folds={folds} is not possible with these rows; it may be from 2 to {most}.'
     ) from None
   if labels:
     found = pd.Series(fold_of).groupby(rows[labels].to_numpy()).nunique()

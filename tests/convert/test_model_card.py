@@ -56,11 +56,13 @@ def test_a_card_says_what_is_cut(tmp_path, head, fields, longer):
 
 
 def test_a_number_goes_by_the_column_that_it_was_learned_from(tmp_path):
-  metrics = {'squared_error': 1.2, 'squared_error_below_mean': 0.3, 'constant': 1.0}
+  metrics = {'squared_error': 1.2, 'squared_error_below_mean': 0.3, 'constant': 1.0, 'loss': 1.2}
+  metrics['pearson_logistic_regression'] = 0.5
   fields = {'table.label_column': 'stars|score'}
   card = card_of(tmp_path / 'hf', 'regression', fields, metrics=metrics, step=4)
   assert 'It predicts a number, `stars`.' in card
-  assert '- squared_error: 1.2\n' in card and 'below' not in card
+  assert '- squared_error: 1.2\n' in card and 'below' not in card and '- loss' not in card
+  assert '- pearson of a logistic regression on the vectors of the first weights: 0.5\n' in card
   assert '**It has collapsed**' in card and '- constant' not in card
   assert json.loads((tmp_path / 'hf' / 'config.json').read_text())['id2label'] == {'0': 'stars'}
   assert trained.load(tmp_path / 'hf').config.table.regression

@@ -17,6 +17,7 @@ from references import drawn
 from scipy.special import log_softmax, softmax
 from small_tables import WORDS, sentence
 
+import bert_jax
 from bert_jax import config as c
 from bert_jax.config import InputError
 from bert_jax.predict import Model, __main__, lines, packed_rows
@@ -158,6 +159,17 @@ def test_fill_mask_reads_a_long_text_around_each_mask(pretrained_model):
   for found, (expected,) in zip(masks, alone):
     assert [piece for piece, _ in found] == [piece for piece, _ in expected]
     np.testing.assert_allclose([x for _, x in found], [x for _, x in expected], rtol=1e-4)
+
+
+def test_pieces_of_bytes_are_shown_as_text(corpus_file, tmp_path):
+  """In BabyLM's recipe, whose vocabulary writes a blank as Ġ."""
+  small = {'model.num_hidden_layers': 1, 'model.vocab_size': 300, 'corpus.eval_share': 0.2}
+  run = bert_jax.start('configs/babylm.py', str(corpus_file), tmp_path / 'W', steps=4, **small)
+  ((found,),) = run.model.fill_mask(['the [MASK] is old'], top_k=300)
+  pieces = [piece for piece, _ in found]
+  known = [piece.replace('Ġ', ' ') for piece in run.model.tokenizer.pieces]
+  assert {' ', ' the', 'the'} <= set(pieces)
+  assert {x for x in known if x.isascii()} <= set(pieces)
 
 
 def test_perplexity_is_that_of_each_token_masked_in_turn(pretrained_model):

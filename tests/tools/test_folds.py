@@ -71,11 +71,11 @@ def test_rows_of_a_group_stay_together():
 
 
 @pytest.mark.parametrize('given, said', [
-  (dict(folds=40), r"folds=40 is not possible .* \(.*splits.*\); it may .* here 1\d at most"),
-  (dict(folds=8, groups='label'), r'folds=8 is not possible .*; it may .* here 3 at most'),
+  (dict(folds=40), r'folds=40 is not possible .*; it may be from 2 to 1\d\.'),
+  (dict(folds=8, groups='label'), 'folds=8 is not possible .*; it may be from 2 to 3'),
   ({RATE: [0.1, 1e-1]}, r'learning_rate is \[0.1, 0.1\]; give different values'),
   (dict(epochs=[]), r'epochs is \[\]; give different values'),
-  (dict(folds=1), 'folds=1 is not possible .* n_splits=2 or more'),
+  (dict(folds=1), 'folds=1 is not possible .* from 2 to'),
   (dict(groups='writer'), "there is no column 'writer', only 'sentence', 'label'"),
   (dict(epochs=[1, 2], seq_length=[3]), "'epochs', 'seq_length' are lists; give one of them"),
   ({RATE: [0.1, 'fast']}, 'optimizer.learning_rate'),
@@ -147,7 +147,7 @@ def test_values_are_compared_fold_by_fold(validated):
   np.testing.assert_allclose(compared['mean'], [fast.mean(), slow.mean()])
   np.testing.assert_allclose(compared['sd'], [fast.std(), slow.std()])
   np.testing.assert_allclose(compared.difference.iloc[1], (slow - fast).mean())
-  assert compared.loc[f'{RATE}=0.001', 'shared'] == 3
+  assert compared.loc[f'{RATE}=0.001', 'shared'] == compared.folds.iloc[1] == 3
   accuracy = out.metrics.loc[f'{RATE}=0.05'].accuracy
   assert out.compare()['mean'].iloc[0] == pytest.approx(accuracy.mean())
 
@@ -158,8 +158,9 @@ def test_a_report_reads_the_folder(validated):
   (panel,) = found.panels
   assert panel.baseline == out.arms[0] and [*panel.factors] == [RATE]
   assert not found.results.runs.remark.str.contains('differs').any()
-  first, names, *rows = str(out).splitlines()
-  assert (first, len(rows)) == ('accuracy over folds:', 1 + len(out.arms))
+  first, names, _, *rows, note = str(out).splitlines()
+  assert (first, len(rows)) == ('accuracy over folds:', len(out.arms))
+  assert note.startswith('collapsed: folds') and out.compare().collapsed.any()
   assert names.split() == [*folds.SHOWN[:5], 'collapsed']
   assert f'{out.compare()["mean"].iloc[1]:.4f}'.rstrip('0') in rows[-1]
 
@@ -172,5 +173,7 @@ def test_a_row_is_answered_by_the_model_that_has_not_seen_it(validated):
     right = pd.Series((answers.prediction == table().label).to_numpy()).groupby(out.fold_of).mean()
     np.testing.assert_allclose(right, out.metrics.loc[arm].accuracy)
   assert answers.fold.tolist() == out.fold_of.tolist()
-  with pytest.raises(InputError, match=f"arm is 'all folds'; give one of '{out.arms[0]}', "):
+  with pytest.raises(InputError, match=rf"give answers\(\) one of the arms '{out.arms[0]}', "):
     out.answers()
+  with pytest.raises(InputError, match='rows have a column fold, .*; rename it'):
+    bert_jax.cross_validate(table().assign(fold=0), out.workdir, 3, model='tiny')

@@ -73,8 +73,8 @@ class LabelReader:
     if self.names:
       raise Unusable(
         f'label {quoted(cell)} is not in the label set {listed(self.table.labels)}; mend the row '
-        'or set table.labels (of several in a cell: table.label_separator; of numbers: '
-        'table.regression=true)',
+        'or set table.labels; for numbers set table.regression=true, for several labels in a cell '
+        'table.label_separator',
         UNKNOWN,
       )
     if cell[0] + cell[-1] in ('[]', '{}'):

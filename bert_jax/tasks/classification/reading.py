@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from bert_jax.errors import InputError, listed, quoted
+from bert_jax.errors import InputError, listed, log, quoted
 from bert_jax.tasks.ask import ID_COLUMNS
 from bert_jax.tasks.classification import label_sets
 from bert_jax.tasks.classification.label_sets import LabelReader
@@ -27,6 +27,7 @@ FIELDS = (
   'table.text_column, pair_column (a second text), label_column, '
   'or table.columns if there is no header'
 )
+NO_LETTER = 'texts without a letter (kept)'  # a kind of fault
 HINT = f'name one of these with {FIELDS}'
 
 
@@ -128,8 +129,11 @@ def _read(config, split, problems):
       if label == ():
         problems.note('with none of the labels (kept)', where)
       if not all(any(map(str.isalpha, text)) for text in texts):
-        problems.note('texts without a letter (kept)', where)
+        problems.note(NO_LETTER, where)
       yield Example(where, example_id or str(number), texts, label)
+  odd, read = problems.counts[NO_LETTER], problems.counts['examples']
+  if 2 * odd > read:
+    log.warning('%s: %d of %d texts have no letter; name another column?', split, odd, read)
 
 
 def _label(row, column, labels, where):

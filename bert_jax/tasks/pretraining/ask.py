@@ -116,7 +116,7 @@ class Masks(Examples):
     answers = [{'id': i, 'masks': []} for i in range(len(self.records))]
     numbers, (values, ids) = by_example(outputs, 'values', 'ids')
     for e, shares, best in zip(numbers, values, ids):
-      pieces = [self.tokenizer.pieces[piece] for piece in best]
+      pieces = list(map(self.tokenizer.shown, best))
       answers[self.text_of[e]]['masks'].append(list(zip(pieces, map(float, shares))))
     return answers
 

@@ -6,7 +6,7 @@
 | low, high | 95 % interval of the mean over other seeds (Student's t, from 3 seeds on) |
 | examples_low, examples_high | of a share of right answers: the same over other examples (Wilson) |
 | shared, difference, difference_low, difference_high | to the baseline, over the seeds of both |
-| p, p_corrected | of a paired t-test over seeds; for all comparisons of the table (Holm) |
+| p, p_corrected | of a paired t-test (NaN beside an arm that collapsed whole); of all arms (Holm) |
 | p_examples_low, p_examples_high | McNemar's test over examples, lowest and highest of the seeds |
 | collapsed | runs with one answer for all, which are in the mean |
 """

@@ -73,6 +73,8 @@ def show_curve(workdir: Path) -> None:
   elif picture:
     write_whole(workdir / 'curve.png', picture)
     log.info('curve: %s', workdir / 'curve.png')
+  else:
+    log.warning('there is no curve: no metric is known at two steps; lower log.every')
 
 
 def drawn(workdir: Path) -> bytes:

@@ -60,5 +60,5 @@ def get_config(arg=''):
                 lengths='32,64@0.3,128@0.6'),
     language_model=dict(kind=arg.objective), masking=dict(masked_lm_prob=0.3),
     optimizer=dict(name='muon', schedule='cosine', learning_rate=1e-3 * rows**0.5, warmup=0.02),
-    eval=dict(every=1000, batches=1280 // rows), checkpoint=dict(every=1000), log=dict(every=100)))
+    eval=dict(every=1000, batches=1280 // rows), checkpoint=dict(every=1000), log=dict(every=0)))
   return config

@@ -148,6 +148,9 @@ def test_the_rate_if_none_is_given(small, tmp_path):
   assert again.model.config.optimizer.learning_rate == 2e-4
   with pytest.raises(InputError, match='learning_rate: 0.0002 .* 3e-05'):
     bert_jax.finetune(rows, tmp_path / 'W', **fields, **{rate: 3e-5})
+  with pytest.raises(InputError, match='init_from: ') as refused:  # whose sizes are its own
+    bert_jax.finetune(rows, tmp_path / 'W', **fields | {'init_from': 'a', 'model.hidden_size': 8})
+  assert 'hidden_size' not in str(refused.value)
   fields['data.train'] = run.model.config.data.train
   for more, expected in [
     ({'model.hidden_size': 510}, 2e-4),
@@ -298,12 +301,14 @@ def test_mistakes_are_the_sentences_of_the_command(call, said, tmp_path):
 # ---- a run ---------------------------------------------------------------------------------------
 
 
-def test_a_run_shows_itself(run, monkeypatch, caplog):
+def test_a_run_shows_itself(run, monkeypatch, caplog, tmp_path):
   """In a file or, in a notebook, below the cell."""
   caplog.set_level('INFO', 'bert_jax')
   run.curve()
   assert caplog.messages == [f'curve: {run.workdir}/curve.png']
   assert (run.workdir / 'curve.png').is_file()
+  notebooks.show_curve(tmp_path)
+  assert 'there is no curve: no metric is known at two steps' in caplog.text
   assert repr(run).startswith(f'Run in {run.workdir}: ')
   assert f'accuracy {run.metrics["accuracy"]:.4g}' in repr(run)
   shown = []

@@ -269,6 +269,8 @@ class Model:
 
   def _has_parts(self, prediction):
     model = self.config.model  # whose pooler and MLM head may be without parameters
+    if prediction.reads_ahead and model.causal:
+      return False
     needed = set(prediction.parts)
     if model.pooler == 'none':
       needed.discard('pooler')
@@ -278,18 +280,15 @@ class Model:
 
   def ask(self, task: str, **options: Any) -> Ask:
     """The tasks.ask.Ask of a task with these options; InputError if this model cannot do it."""
-    prediction = self.family.predictions.get(task) or OF_ALL.get(task)
+    prediction = self.tasks.get(task)
     if not prediction:
       if task not in PREDICTIONS:
         raise InputError(f'task {task!r} is not known; use one of {", ".join(PREDICTIONS)}.')
+      lacked = PREDICTIONS[task].lacks or f'head for {task!r}; use one that was trained for it'
       raise InputError(
         self.unread_head
-        or f'this model was trained for {self.config.objective!r} and has no '
-        f'{_lacked(task, PREDICTIONS[task])}.'
+        or f'this model was trained for {self.config.objective!r} and has no {lacked}.'
       )
-    if not self._has_parts(prediction):
-      lacked = _lacked(task, prediction)
-      raise InputError(self.unread_head or f'the weights of this model came without a {lacked}.')
     given: dict[str, Any] = {}
     for name, value in options.items():
       if value is None:
@@ -361,11 +360,6 @@ class Model:
   def mlm_logits(self, params: Any, hidden_BKD: jax.Array) -> jax.Array:
     """The masked-LM head's logits [B, K, V] of hidden states."""
     return models.word_logits(self.objective.model, params, hidden_BKD)
-
-
-def _lacked(task, prediction):
-  """What a model that cannot do a task lacks, and what to do, as the end of a sentence."""
-  return prediction.lacks or f'head for {task!r}; use one that was trained for it'
 
 
 def _read(ask, value):

@@ -119,12 +119,13 @@ def _continued_config(config: ConfigDict, workdir: Path) -> ConfigDict:
   config = _filled_in(config, workdir)
   changes = config_lib.changes(begun, config)
   changes = [x for x in changes if x.partition(':')[0] not in config_lib.LENGTH]
+  if config.init_from != begun.init_from:  # whose sizes are not known here
+    changes = [x for x in changes if not x.startswith('model.')]
   if changes:
-    more = f' and {len(changes) - 3} more' if len(changes) > 3 else ''
     raise InputError(
-      f'{workdir} holds a run with another config ({"; ".join(changes[:3])}{more}); give '
-      'the values that it has, use another folder (config.init_from or config.resume_from start '
-      'from this one), or delete it.'
+      f'{workdir} holds a run with another config ({"; ".join(changes)}); give the '
+      'values and rows that it has (rows in memory are files with a checksum), use another folder '
+      '(config.init_from or config.resume_from start from this one), or delete it.'
     )
   return config_lib.check(config)
 

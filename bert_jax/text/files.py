@@ -84,7 +84,9 @@ def expand(spec: str) -> list[Path]:
     if path.is_file():
       return [path]
   except OSError as error:
-    raise InputError(f'{spec:.60} cannot be looked up: {error.strerror}') from error
+    raise InputError(
+      f'{spec:.60} cannot be looked up ({error.strerror}); a text is given in a list, [text]'
+    ) from error
   if path.is_dir():
     if saved_by_datasets(path):
       raise InputError(f'{spec} is a data set of `save_to_disk`; write hf:{path.absolute()}')

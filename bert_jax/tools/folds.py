@@ -27,6 +27,7 @@ from bert_jax.errors import InputError, listed, log, quoted
 from bert_jax.files import Path
 from bert_jax.metrics import REGRESSION
 from bert_jax.predict.model import Model
+from bert_jax.run import initialization
 from bert_jax.tasks import TASKS
 from bert_jax.text import frames, tables
 from bert_jax.tools import report
@@ -110,6 +111,8 @@ def cross_validate(
     arms = {sweep_arms.name_of({name: str(x)}): given | {name: x} for x in given[name]}
     if not arms or len(arms) < len(given[name]):
       raise InputError(f'{name} is {given[name]}; give different values.')
+  if {'eval', 'data.eval'} & given.keys():
+    raise InputError('each fold is evaluated on its own rows; leave out what names others.')
   recipes = {arm: interactive.recipe(**chosen) for arm, chosen in arms.items()}
   configs = []  # of all, so that mistakes are found before the first run
   for spec, fields in recipes.values():
@@ -127,6 +130,8 @@ def cross_validate(
   for fold, arm in itertools.product(range(folds), arms):
     planned[folder_of(arm, fold)] = {'arm': arm}
   before = records.read_sweep(found.workdir)
+  for config in configs:
+    initialization.check_sources(config, not before)
   if before and list(before.runs) != list(planned):
     raise InputError(f'{workdir} holds other folds or values; name another folder.')
   files.make_folder(found.workdir)
@@ -149,9 +154,9 @@ def split(rows: pd.DataFrame, folds: int, labels: str, groups: str, seed: int) -
   InputError if a model would lack a label."""
   from sklearn import model_selection  # slow to import
 
-  if groups and groups not in rows:
-    raise InputError(f'there is no column {groups!r}, only {listed(rows.columns)}.')
   if groups:
+    if groups not in rows:
+      raise InputError(f'there is no column {groups!r}, only {listed(rows.columns)}.')
     lacking = rows[groups].isna() | rows[groups].eq('')  # a cell of a CSV is never null
     if lacking.any():
       raise InputError(f'{lacking.sum()} rows have no {groups}; give each its own.')

@@ -321,6 +321,7 @@ def test_a_hybrid_reads_masks_too_and_writes_as_a_causal_model(masked, runs):
   found = trained.load(runs['causal_then_masked'][0])
   found.config.language_model.kind = 'hybrid'
   assert Model(found).ask('generate').is_causal and not masked.ask('generate').is_causal
+  assert masked.default_task == 'fill-mask'
 
 
 # ---- mistakes ------------------------------------------------------------------------------------
@@ -341,8 +342,9 @@ def test_a_wrong_option_is_one_sentence(causal, option, value):
 
 
 def test_a_causal_model_knows_nothing_at_a_mask_and_a_long_prompt_has_no_answer(causal):
-  with one_sentence('this model is causal'):
+  with one_sentence('or is causal, and so knows nothing of the text behind'):
     causal.fill_mask(['the [MASK]'])
+  assert causal.default_task == 'generate' and 'fill_mask' not in dir(causal)
   (reply,) = causal.ask('generate').replies(['the river ' * 40])
   assert reply[0] is None and '81 tokens' in reply[1]
 

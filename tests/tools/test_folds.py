@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 import small_tables
 from jax.experimental.compilation_cache import compilation_cache
+from scipy.stats import binomtest
 
 import bert_jax
 from bert_jax.errors import InputError
@@ -81,6 +82,8 @@ def test_rows_of_a_group_stay_together():
   ({RATE: [0.1, 'fast']}, 'optimizer.learning_rate'),
   (dict(groups=table().label), 'groups is no text; put them into a column'),
   (dict(folds='5'), "folds is '5'; give one whole number"),
+  (dict(eval=table(1)), 'each fold is evaluated on its own rows'),
+  (dict(init_from=['', 'nowhere']), 'nowhere'),
   (dict(seed=[1, 2]), r'seed is \[1, 2\]; give one whole number'),
 ])  # fmt: skip
 def test_what_cannot_be_is_one_sentence_before_anything_is_written(given, said, tmp_path):
@@ -162,6 +165,9 @@ def test_a_report_reads_the_folder(validated):
   assert (first, len(rows)) == ('accuracy over folds:', len(out.arms))
   assert note.startswith('collapsed: folds') and out.compare().collapsed.any()
   assert names.split() == [*folds.SHOWN[:5], 'collapsed']
+  examples = out.compare().iloc[1]  # all rows, each of which one fold holds out
+  share = binomtest(round(37 * examples['mean']), 37).proportion_ci(method='wilson')
+  assert (examples.examples_low, examples.examples_high) == pytest.approx(tuple(share), abs=0.02)
   assert f'{out.compare()["mean"].iloc[1]:.4f}'.rstrip('0') in rows[-1]
 
 

@@ -131,9 +131,13 @@ def _read(config, split, problems):
       if not all(any(map(str.isalpha, text)) for text in texts):
         problems.note(NO_LETTER, where)
       yield Example(where, example_id or str(number), texts, label)
-  odd, read = problems.counts[NO_LETTER], problems.counts['examples']
-  if 2 * odd > read:
-    log.warning('%s: %d of %d texts have no letter; name another column?', split, odd, read)
+  odd = problems.counts[NO_LETTER]
+  if odd:
+    log.warning(
+      '%s: %d examples have a text without a letter: null, empty or a number; they are kept',
+      split,
+      odd,
+    )
 
 
 def _label(row, column, labels, where):

@@ -46,9 +46,6 @@ class FillMask(Packed):
   exports, shows = {'logits': '[B, T, V]'}, ('masks',)
 
   def __init__(self, model: Any, top_k: int = 5):
-    if model.config.model.causal:
-      causal = 'this model is causal: at a [MASK] it knows nothing of the text after it'
-      raise InputError(f'{causal}; use a masked one, or let this one write (--task generate).')
     super().__init__(model)
     self.top_k = min(top_k, model.tokenizer.vocab_size)
 

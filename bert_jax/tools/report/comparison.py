@@ -69,7 +69,8 @@ def compare(df: pd.DataFrame, metric: str, baseline: str = '') -> pd.DataFrame:
     row = alone(part, metric, step)
     if step and ('accuracy' in metric or 'exact' in metric):  # a share of right answers
       top = top_of(metric, list(chosen.value))
-      low, high = wilson(row['mean'] / top, int(chosen.examples.max()))
+      examples = part.groupby('rows').examples.max().sum()  # folds have rows of their own
+      low, high = wilson(row['mean'] / top, examples or chosen.examples.max())
       row['examples_low'] = low * top
       row['examples_high'] = high * top
     if arm in found:

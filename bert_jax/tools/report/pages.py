@@ -88,7 +88,9 @@ def sections(report: Report, drawn: bool = True) -> Iterator[Section]:
     )
     for title, table in panels.more_tables(panel).items():
       yield Section(f'{about}: {title}', table)
-  yield Section('Left out, or to be looked at', panels.odd_runs(report), report.results.remarks)
+  yield Section(
+    'In no mean, or with a remark, if any', panels.odd_runs(report), report.results.remarks
+  )
 
 
 def pictures_of(panel: Panel, number: int) -> Iterator[Picture]:

@@ -269,7 +269,7 @@ class Model:
 
   def _has_parts(self, prediction):
     model = self.config.model  # whose pooler and MLM head may be without parameters
-    if prediction.reads_ahead and model.causal:
+    if prediction.ask.reads_ahead and model.causal:
       return False
     needed = set(prediction.parts)
     if model.pooler == 'none':
@@ -282,9 +282,10 @@ class Model:
     """The tasks.ask.Ask of a task with these options; InputError if this model cannot do it."""
     prediction = self.tasks.get(task)
     if not prediction:
-      if task not in PREDICTIONS:
+      known = self.family.predictions.get(task) or PREDICTIONS.get(task)
+      if not known:
         raise InputError(f'task {task!r} is not known; use one of {", ".join(PREDICTIONS)}.')
-      lacked = PREDICTIONS[task].lacks or f'head for {task!r}; use one that was trained for it'
+      lacked = known.lacks or f'head for {task!r}; use one that was trained for it'
       raise InputError(
         self.unread_head
         or f'this model was trained for {self.config.objective!r} and has no {lacked}.'

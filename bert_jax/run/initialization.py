@@ -119,12 +119,10 @@ def _continued_config(config: ConfigDict, workdir: Path) -> ConfigDict:
   config = _filled_in(config, workdir)
   changes = config_lib.changes(begun, config)
   changes = [x for x in changes if x.partition(':')[0] not in config_lib.LENGTH]
-  if config.init_from != begun.init_from:  # whose sizes are not known here
-    changes = [x for x in changes if not x.startswith('model.')]
   if changes:
     raise InputError(
-      f'{workdir} holds a run with another config ({"; ".join(changes)}); give the '
-      'values and rows that it has (rows in memory are files with a checksum), use another folder '
+      f'{workdir} holds a run with another config ({"; ".join(changes[:8])}); give the '
+      'values and rows that it has (rows in memory are named by a checksum), use another folder '
       '(config.init_from or config.resume_from start from this one), or delete it.'
     )
   return config_lib.check(config)

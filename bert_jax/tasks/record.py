@@ -45,7 +45,6 @@ class Prediction(NamedTuple):
   parts: tuple[str, ...] = ()  # the parts of the parameters that it needs
   lacks: str = ''  # what a model without them lacks, and what to do, as the end of a sentence
   options: Mapping[str, Option] = types.MappingProxyType({})  # by argument of `ask`, in order
-  reads_ahead: bool = False  # a causal model does not answer it
 
 
 class Head(NamedTuple):

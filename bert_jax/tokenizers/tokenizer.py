@@ -312,9 +312,12 @@ class Tokenizer:
     return whole
 
   def shown(self, piece: int) -> str:
-    """A piece as text, with the blank that it begins with."""
+    """A piece as text, with its blank; as the vocabulary has it, if it is a part of a letter."""
     name = self.pieces[piece]
-    return name if name in self._hidden else self._library.decode([piece]) or name
+    if not self.blank_is_of_word or name in self._hidden:
+      return name.replace(MARK, ' ')
+    text = self._library.decode([piece])
+    return name if '\ufffd' in text else text or name
 
   def encode_with_masks(self, text: str) -> np.ndarray:
     """The ids of a text in which "[MASK]" means the mask token, for fill-mask."""

@@ -53,7 +53,7 @@ class Folds:
     table = panel.compared(panel.metric)[SHOWN].dropna(axis='columns', how='all')
     out = f'{panel.metric} over folds:\n{table.round(4).to_string()}'
     if table.collapsed.any():
-      out += '\ncollapsed: folds whose answers are all alike; p is of arms that have others, too'
+      out += '\ncollapsed: folds whose answers are all alike; an arm of such folds alone has no p'
     plain = self.metrics.get(panel.metric + REGRESSION)
     return out if plain is None else f'{out}\nlogistic regression: {plain.mean():.4f}'
 
@@ -104,8 +104,8 @@ def cross_validate(
   if not isinstance(groups, str):
     raise InputError('groups is no text; put them into a column of rows, and give its name.')
   for name, x in {'folds': folds, 'seed': seed}.items():
-    if not isinstance(x, numbers.Integral):
-      raise InputError(f'{name} is {x!r}; give one whole number.')
+    if not isinstance(x, numbers.Integral) or x < 0:
+      raise InputError(f'{name} is {x!r}; give one whole number from 0 on.')
   arms = {ONE: given}
   for name in several:
     arms = {sweep_arms.name_of({name: str(x)}): given | {name: x} for x in given[name]}
@@ -163,17 +163,16 @@ def split(rows: pd.DataFrame, folds: int, labels: str, groups: str, seed: int) -
   kind: Any = model_selection.StratifiedKFold
   of_rows, fold_of = None, np.zeros(len(rows), int)
   classes = list(map(str, rows[labels])) if labels else [''] * len(rows)
-  most = max(Counter(classes).values(), default=0)
   if groups:
     kind, of_rows = model_selection.StratifiedGroupKFold, list(map(str, rows[groups]))
-    most = min(most, len(set(of_rows)))
   try:
     splitter = kind(folds, shuffle=True, random_state=seed)
     for fold, (_, held_out) in enumerate(splitter.split(rows, classes, of_rows)):
       fold_of[held_out] = fold
   except ValueError:
     raise InputError(
-      f'folds={folds} is not possible with these rows; it may be from 2 to {most}.'
+      f'folds={folds} is not possible with these rows; give 2 or more, but no more than the most '
+      'frequent label has rows or, with groups, than there are groups.'
     ) from None
   if labels:
     found = pd.Series(fold_of).groupby(rows[labels].to_numpy()).nunique()

@@ -166,10 +166,10 @@ def test_pieces_of_bytes_are_shown_as_text(corpus_file, tmp_path):
   small = {'model.num_hidden_layers': 1, 'model.vocab_size': 300, 'corpus.eval_share': 0.2}
   run = bert_jax.start('configs/babylm.py', str(corpus_file), tmp_path / 'W', steps=4, **small)
   ((found,),) = run.model.fill_mask(['the [MASK] is old'], top_k=300)
-  pieces = [piece for piece, _ in found]
+  pieces = {piece for piece, _ in found}
   known = [piece.replace('Ġ', ' ') for piece in run.model.tokenizer.pieces]
-  assert {' ', ' the', 'the'} <= set(pieces)
-  assert {x for x in known if x.isascii()} <= set(pieces)
+  assert len(pieces) == 300 and {' ', ' the', 'the'} <= pieces
+  assert {x for x in known if x.isascii()} <= pieces and not {x for x in pieces if '\ufffd' in x}
 
 
 def test_perplexity_is_that_of_each_token_masked_in_turn(pretrained_model):

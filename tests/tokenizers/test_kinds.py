@@ -127,6 +127,18 @@ def test_text_comes_back(pair, tmp_path):
     assert (again.begin_ids, again.reserved) == (tokenizer.begin_ids, tokenizer.reserved)
 
 
+def test_a_piece_is_shown_as_in_the_text(pair):
+  kind, _, tokenizer = pair
+  shown = [tokenizer.shown(i) for i in range(tokenizer.vocab_size)]
+  assert '\ufffd' not in ''.join(shown)
+  if not tokenizer.blank_is_of_word:  # else a letter may be a piece, and a byte another
+    assert len({*shown}) == len(shown)
+  (ids,) = tokenizer.ids_batch(['the river crosses the old stone'])
+  text = ''.join(shown[i] for i in ids).strip()
+  if kind not in ('wordpiece', 'mpnet', 'gpt'):  # these write no blanks
+    assert text == 'the river crosses the old stone'
+
+
 def test_only_lists_of_strings_are_texts(pair):
   for encode in (pair[2].ids_batch, pair[2].encode_batch):
     with refused('text 1 is bytes'):

@@ -1,7 +1,7 @@
 """Reads labelled texts and pairs of texts: from a table with named columns, or the embedded task.
 
 A row without the columns, or with a label that is not in the set, cannot be used (see
-tasks/faulty_records.py). Texts without a letter are kept and counted. A row without a label
+tasks/faulty_records.py). Texts without a letter are kept, and warned of. A row without a label
 (there is no such column, or see label_sets.LabelReader) is predicted but not scored; it is left out
 of training, and counted. With multi_label an empty cell or a null means that the text has none.
 
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from bert_jax.errors import InputError, listed, log, quoted
+from bert_jax.errors import InputError, listed, quoted
 from bert_jax.tasks.ask import ID_COLUMNS
 from bert_jax.tasks.classification import label_sets
 from bert_jax.tasks.classification.label_sets import LabelReader
@@ -131,13 +131,6 @@ def _read(config, split, problems):
       if not all(any(map(str.isalpha, text)) for text in texts):
         problems.note(NO_LETTER, where)
       yield Example(where, example_id or str(number), texts, label)
-  odd = problems.counts[NO_LETTER]
-  if odd:
-    log.warning(
-      '%s: %d examples have a text without a letter: null, empty or a number; they are kept',
-      split,
-      odd,
-    )
 
 
 def _label(row, column, labels, where):

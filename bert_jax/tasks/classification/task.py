@@ -21,7 +21,7 @@ import numpy as np
 from ml_collections import ConfigDict
 from scipy.special import expit
 
-from bert_jax.errors import InputError, listed, log, quoted
+from bert_jax.errors import InputError, counted, listed, log, quoted
 from bert_jax.objectives.classification import Classification
 from bert_jax.rows import windows
 from bert_jax.rows.examples import by_example
@@ -29,7 +29,7 @@ from bert_jax.tasks import labelled
 from bert_jax.tasks.classification import label_sets
 from bert_jax.tasks.classification.encoded import encode
 from bert_jax.tasks.classification.label_sets import names, values
-from bert_jax.tasks.classification.reading import Example, label_type, read
+from bert_jax.tasks.classification.reading import NO_LETTER, Example, label_type, read
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.labelled import Scored, choice_of_label, correlations
 from bert_jax.tokenizers import Tokenizer
@@ -290,6 +290,9 @@ class Texts(Scored):
 def rows(config: ConfigDict, tokenizer: Tokenizer, split: str, problems: Problems) -> Any:
   examples, few = read(config, split, problems), config.task.train_examples
   out = Texts(config, tokenizer, problems.chosen(examples, few), problems)
+  odd = problems.counts[NO_LETTER]
+  if odd:
+    log.warning('%s: %s: empty, or numbers or signs alone', split, counted(odd, NO_LETTER))
   if split != 'train' and label_sets.positive(config.table):
     log.info('f1 is of %r, the second of table.labels', values(config.table)[1])
   return out

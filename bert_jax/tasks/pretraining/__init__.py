@@ -158,13 +158,13 @@ def words_alone(name: str, **changes: Any) -> Family:
 SBO = {'sbo': 'loss.sbo_weight'}
 MASKED_LM = 'masked-LM head; use a pre-trained one'
 FILLS = (
-  'masked-LM head, or is causal, and so knows nothing of the text behind a [MASK]; use a masked '
-  'one, or let this one write (--task generate)'
+  'masked-LM head, or is causal, and so knows nothing of the text behind a [MASK]; use a '
+  'pre-trained, masked one'
 )
 PAIR_HEAD = 'next-sentence head; use one pre-trained with loss.nsp_weight above 0'
 
 OF_WORDS = {
-  'fill-mask': Prediction(FillMask, ('mlm',), FILLS, options={'top_k': TOP_K}, reads_ahead=True),
+  'fill-mask': Prediction(FillMask, ('mlm',), FILLS, options={'top_k': TOP_K}),
   'perplexity': Prediction(Perplexity, ('mlm',), MASKED_LM),
   'generate': GENERATE,
 }

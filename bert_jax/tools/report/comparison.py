@@ -6,7 +6,7 @@
 | low, high | 95 % interval of the mean over other seeds (Student's t, from 3 seeds on) |
 | examples_low, examples_high | of a share of right answers: the same over other examples (Wilson) |
 | shared, difference, difference_low, difference_high | to the baseline, over the seeds of both |
-| p, p_corrected | of a paired t-test (NaN beside an arm that collapsed whole); of all arms (Holm) |
+| p, p_corrected | of a paired t-test, NaN if it or the baseline collapsed; for all arms (Holm) |
 | p_examples_low, p_examples_high | McNemar's test over examples, lowest and highest of the seeds |
 | collapsed | runs with one answer for all, which are in the mean |
 """
@@ -69,7 +69,7 @@ def compare(df: pd.DataFrame, metric: str, baseline: str = '') -> pd.DataFrame:
     row = alone(part, metric, step)
     if step and ('accuracy' in metric or 'exact' in metric):  # a share of right answers
       top = top_of(metric, list(chosen.value))
-      examples = part.groupby('rows').examples.max().sum()  # folds have rows of their own
+      examples = part.groupby('eval_rows').examples.max().sum()  # folds have rows of their own
       low, high = wilson(row['mean'] / top, examples or chosen.examples.max())
       row['examples_low'] = low * top
       row['examples_high'] = high * top

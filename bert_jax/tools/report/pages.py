@@ -89,7 +89,7 @@ def sections(report: Report, drawn: bool = True) -> Iterator[Section]:
     for title, table in panels.more_tables(panel).items():
       yield Section(f'{about}: {title}', table)
   yield Section(
-    'In no mean, or with a remark, if any', panels.odd_runs(report), report.results.remarks
+    'Runs in no mean, or with a remark', panels.odd_runs(report), report.results.remarks
   )
 
 

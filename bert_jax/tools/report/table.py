@@ -11,7 +11,7 @@
 | final | whether the value stands in the mean of its arm |
 | level, level_kind | what a guess scores on the rows of this very value; unigram, majority, .. |
 | examples | how many examples a score counts |
-| rows | what tells the rows of one evaluation from those of another |
+| eval_rows | what tells the rows of one evaluation from those of another |
 | answers | of final values: the folder with the answers to the examples; '': none, or damaged |
 """
 
@@ -31,7 +31,7 @@ from bert_jax.workdir.recorded import Point, Run
 
 OF_RUN = ['run', 'sweep', 'arm', 'seed', 'task', 'under', 'status']
 COLUMNS = [*OF_RUN, 'step', 'tokens', 'flops', 'kind', 'metric', 'value', 'final']
-COLUMNS += ['level', 'level_kind', 'examples', 'rows', 'answers']
+COLUMNS += ['level', 'level_kind', 'examples', 'eval_rows', 'answers']
 NO_SCORES = 'constant', 'masked'  # values of an evaluation that are not scores
 
 
@@ -94,7 +94,7 @@ def _of_points(run: Run, remarks: list[str]) -> Iterator[dict[str, Any]]:
         'level': level.value,
         'level_kind': level.kind,
         'examples': run.examples.get(name, 0),
-        'rows': run.facts.split('eval').fingerprint,
+        'eval_rows': run.facts.split('eval').fingerprint,
       }
 
 

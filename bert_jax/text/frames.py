@@ -38,8 +38,8 @@ def table_of(rows: Any, name: str, misfits: dict[tuple[int, str], InputError] | 
   except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
     raise InputError(
       f'{name} cannot be a table ({first_line(error)}); give a DataFrame, a dict {{column: values}}'
-      ' or a list of texts or of dicts {column: value}, none of them None, each column with one name '
-      'and values of one type (leave out columns that are not read).'
+      ' or a list of texts or of dicts {column: value}, none of them None, each column with one '
+      'name and values of one type (leave out columns that are not read).'
     ) from None
   about = (table.schema.metadata or {}).get(KEPT)
   return table.replace_schema_metadata({KEPT: about} if about else None)

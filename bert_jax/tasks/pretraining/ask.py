@@ -43,7 +43,8 @@ def with_masks(tokenizer: tokenizers.Tokenizer, text: str) -> str:
 class FillMask(Packed):
   """Fills the masks of a text with the top_k likeliest pieces each."""
 
-  exports, shows, reads_ahead = {'logits': '[B, T, V]'}, ('masks',), True
+  exports, shows = {'logits': '[B, T, V]'}, ('masks',)
+  reads_ahead = True
 
   def __init__(self, model: Any, top_k: int = 5):
     super().__init__(model)

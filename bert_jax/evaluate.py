@@ -107,7 +107,7 @@ def evaluate_on(
         objective=objective,
         scores=task.scores,
       )
-      evaluation.warn_of_collapse(result, source, answers)
+      evaluation.warn(result, source, answers, task.judge(config))
       if answers:
         data = config.data
         folder = contents.answers_folder(workdir, data.train, spec or data.eval, number)

@@ -51,7 +51,8 @@ class Run:
 
   def worst(self) -> Any:
     """A DataFrame of the answers to data.eval that `model` gets most wrong, as in worst.jsonl (see
-    tasks/README.md), the worst first. They are computed if they are not there."""
+    tasks/README.md), the worst first; `id` is the number of the row in data.eval, from 0, if no
+    column names it (table.id_column). They are computed if they are not there."""
     import pandas as pd  # slow to import
 
     data = self.model.config.data

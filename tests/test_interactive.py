@@ -77,7 +77,7 @@ def test_whoever_reads_a_run_takes_its_best_checkpoint(
   chosen = {'checkpoint.best_metric': 'cross_entropy', 'checkpoint.best_mode': 'min'}
   fields = small | chosen | {'checkpoint.keep_latest': 1, 'table.pooling': 'cls'}
   told = []
-  monkeypatch.setattr(evaluation, 'warn_of_collapse', lambda result, *_: told.append(result))
+  monkeypatch.setattr(evaluation, 'warn', lambda result, *_: told.append(result))
   run = bert_jax.finetune(table(), folder, eval=rows, **fields)
   losses = {line['step']: line['cross_entropy'] for line in lines(folder, 'eval')}
   best = min(losses, key=losses.get)

@@ -24,7 +24,7 @@ def write(
 ) -> str:
   """The text of the card. notes: paragraphs that a reader must see. facts: the known ones of
   name, source, step, metrics, is_best (whether the step was chosen by them), is_part (whether these
-  are of a part of the held-out data), labels,
+  are of a part of the held-out data), data (of the run, {split: recorded.Split}), labels,
   languages (codes), and longest, the most tokens of a text."""
   import jinja2  # what trains needs none
 

@@ -140,10 +140,14 @@ def _scored(source, outputs, family_scores):
   return scores, answers
 
 
-def warn_of_collapse(result: Mapping[str, float], source: Any, answers: list[dict]) -> None:
-  """Warns of a model that gives one answer to everything, or some labels never, after its last
-  evaluation. In an early one this is usual, and its line of metrics says so."""
-  if hosts.first() and 'constant' in result:
+def warn(result: Mapping[str, float], source: Any, answers: list[dict], judge: str) -> None:
+  """Warns, after a run's last evaluation, of a model that gives one answer to everything, or some
+  labels never, and of one that is worse by its metric `judge` than the logistic regression of
+  run/frozen.py or than frequencies alone. In an early evaluation this is usual, and its line of
+  metrics says so."""
+  if not hosts.first():
+    return
+  if 'constant' in result:
     which = source.constant(answers) if answers else 'the same'
     log.warning(
       'the run has collapsed, or has learned too little so far: it predicts %s for every example',
@@ -155,18 +159,23 @@ def warn_of_collapse(result: Mapping[str, float], source: Any, answers: list[dic
     named = [f'{quoted(x["label"])} ({x["examples"]} {of})' for x in missed[:NAMED]]
     if named:
       log.warning('never answered: %s; %s', ', '.join(named), source.for_missed)
-
-
-def warn_of_regression(result: Mapping[str, float], judge: str) -> None:
-  """Warns of a classifier that the logistic regression of run/frozen.py beats by its metric."""
-  frozen = result.get(judge + metrics.REGRESSION)
-  if hosts.first() and frozen is not None and result[judge] < frozen:
+  value, level = result.get(judge, np.nan), source.baselines.get(judge)
+  frozen = result.get(judge + metrics.REGRESSION, np.nan)
+  if value < frozen:
     log.warning(
       '%s is %.3f, less than the %.3f of a logistic regression on the vectors of the weights '
       'before training; another optimizer.learning_rate, or more steps, may do better',
       judge,
-      result[judge],
+      value,
       frozen,
+    )
+  if isinstance(level, metrics.LossLevel) and value > level.value:
+    log.warning(
+      '%s is %.3f, above the %.3f of frequencies alone: the model does not use the context yet; '
+      'train longer, or with another optimizer.learning_rate',
+      judge,
+      value,
+      level.value,
     )
 
 

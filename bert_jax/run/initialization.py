@@ -121,7 +121,7 @@ def _continued_config(config: ConfigDict, workdir: Path) -> ConfigDict:
   changes = [x for x in changes if x.partition(':')[0] not in config_lib.LENGTH]
   if changes:
     raise InputError(
-      f'{workdir} holds a run with another config ({"; ".join(changes[:8])}); give the '
+      f'{workdir} holds a run with another config ({"; ".join(changes)}); give the '
       'values and rows that it has (rows in memory are named by a checksum), use another folder '
       '(config.init_from or config.resume_from start from this one), or delete it.'
     )

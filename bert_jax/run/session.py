@@ -141,8 +141,7 @@ class Evaluator:
       self.session.saver.save(state, run.results)
     if is_last:
       result, answers = self.counted
-      evaluation.warn_of_collapse(result, batches.source, answers)
-      evaluation.warn_of_regression(result, TASKS[config.objective].judge(config))
+      evaluation.warn(result, batches.source, answers, TASKS[config.objective].judge(config))
 
   def _folder(self, step):
     """Where the answers of a step are written."""

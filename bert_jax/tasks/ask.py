@@ -93,11 +93,10 @@ class Ask(abc.ABC):
     for name, column in columns.items():
       if not column or row[column] is None:
         continue
-      if isinstance(row[column], InputError):
-        return row[column]
-      fields[name] = row[column]
-      if name in self.fields and not isinstance(row[column], (list, dict)):
-        fields[name] = tables.text_of(row[column])
+      value = row[column]
+      if name in self.fields and not isinstance(value, (list, dict)):
+        value = tables.text_of(value)
+      fields[name] = value
     if not is_whole:
       fields = dict.fromkeys(self.fields, '') | fields  # a null is an empty text
       if not any(str(fields[name]).strip() for name in self.fields):

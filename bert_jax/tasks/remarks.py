@@ -41,6 +41,11 @@ REMARKS = {
     '{value:.0%} of the evaluated texts are in the training data, too, and may be known by heart; '
     '{fix}.'),
   'cut': Remark(0.05, '{value:.0%} of the texts are cut; if that matters, {fix}.'),
+  'contradicted': Remark(0,
+    '{value} texts stand in the training data again, with another label; {fix}.'),
+  'alike': Remark(0, '{value} labels differ from another in upper and lower case alone; {fix}.'),
+  'few': Remark(0.1,
+    'so few examples are evaluated that a score is uncertain by {value:.0%} (1/sqrt(N)); {fix}.'),
   'numbers': Remark(10, 'all {value} labels are numbers and are taken as classes; {fix}.'),
 }  # fmt: skip
 
@@ -67,6 +72,8 @@ def about_examples(
   out = about_vocabulary(config, {'': pieces(sampled, tokenizer)})
   if 'eval' in sources:
     out += about_copies(sources['train'], sources['eval'])
+    more = 'evaluate on more of them, or compare with the intervals of a report'
+    out += about('few', sources['eval'].size ** -0.5, more)
   return out
 
 
@@ -77,6 +84,14 @@ def about_copies(train: Any, evaluated: Any) -> list[str]:
   copies = sum(evaluated_counts[text] for text in trained_on)
   share = copies / max(1, evaluated_counts.total())
   return about('copies', share, 'evaluate on others (data.eval)')
+
+
+def about_contradictions(train: Any) -> list[str]:
+  """A warning about texts of training Examples that stand there again with another label."""
+  texts = list(sampled_texts(train.texts))
+  labels = train.per_example['labels'][spaced(len(train.texts), COMPARED)]
+  pairs = {*zip(texts, labels.tolist())}
+  return about('contradicted', len(pairs) - len({*texts}), 'keep one of the two')
 
 
 def sampled_texts(texts: Sequence[Sequence[np.ndarray]]) -> Iterator[bytes]:

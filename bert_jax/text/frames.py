@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bert_jax.errors import InputError, first_line, listed, quoted
-from bert_jax.text import arrow, record_sources
+from bert_jax.errors import InputError, first_line, listed, log, quoted
+from bert_jax.text import arrow, record_sources, tables
 
 KEPT = b'huggingface'  # of a schema: it names classes. pandas' entry tells its version
 
@@ -21,12 +21,11 @@ def is_frame(rows: Any) -> bool:
   return hasattr(rows, 'columns')
 
 
-def table_of(rows: Any, name: str, misfits: dict[tuple[int, str], InputError] | None = None) -> Any:
+def table_of(rows: Any, name: str) -> Any:
   """The pyarrow.Table of a DataFrame, a data set of `datasets`, a dict {column: values}, or rows:
-  texts, or dicts {column: value}; what a dict lacks is null. name: of the rows, for the InputError
-  if they are no table. misfits: gets {(row, column): why} of values of another type than most of
-  their column, such as a number among texts, in whose place is null; None: such a value is an
-  InputError, too."""
+  texts, or dicts {column: value}; what a dict lacks is null. A column of values of several types,
+  such as numbers among texts, is one of texts, as in a CSV. name: of the rows, for the InputError
+  if they are no table."""
   import pyarrow as pa
 
   if isinstance(rows, Mapping) and rows and all(hasattr(x, 'with_format') for x in rows.values()):
@@ -34,7 +33,7 @@ def table_of(rows: Any, name: str, misfits: dict[tuple[int, str], InputError] | 
   if hasattr(rows, 'with_format') and hasattr(rows, '__len__'):
     rows = rows.with_format('arrow')[:]
   try:
-    table = _of_frame(rows, misfits) if is_frame(rows) else _of_rows(rows, misfits)
+    table = _of_frame(rows) if is_frame(rows) else _of_rows(rows)
   except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
     raise InputError(
       f'{name} cannot be a table ({first_line(error)}); give a DataFrame, a dict {{column: values}}'
@@ -45,7 +44,7 @@ def table_of(rows: Any, name: str, misfits: dict[tuple[int, str], InputError] | 
   return table.replace_schema_metadata({KEPT: about} if about else None)
 
 
-def _of_frame(frame, misfits):
+def _of_frame(frame):
   import pyarrow as pa
 
   try:
@@ -53,18 +52,18 @@ def _of_frame(frame, misfits):
     index = [name for name in table.column_names if name.startswith('__index_level_')]
     return arrow.without_dictionaries(table.drop_columns(index))
   except pa.ArrowException:
-    return _of_columns({str(column): list(frame[column]) for column in frame.columns}, misfits)
+    return _of_columns({str(column): list(frame[column]) for column in frame.columns})
 
 
-def _of_rows(rows, misfits):
+def _of_rows(rows):
   if isinstance(rows, Mapping):
-    return _of_columns({name: list(values) for name, values in rows.items()}, misfits)
+    return _of_columns({name: list(values) for name, values in rows.items()})
   dicts = []
   for row in rows:
     if not isinstance(row, str) and not hasattr(row, 'keys'):
       raise TypeError(f'row {len(dicts)} is {quoted(row)}')
     dicts.append({'text': row} if isinstance(row, str) else dict(row))
-  return _of_columns(_columns(dicts), misfits)
+  return _of_columns(_columns(dicts))
 
 
 def _columns(rows):
@@ -73,39 +72,28 @@ def _columns(rows):
   return {name: [row.get(name) for row in rows] for name in names}
 
 
-def _of_columns(columns, misfits):
-  """The pyarrow.Table of {column: values}. misfits: as of table_of."""
+def _of_columns(columns):
+  """The pyarrow.Table of {column: values}."""
   import pyarrow as pa
 
   for column, values in columns.items():
     try:
       columns[column] = pa.array(values, from_pandas=True)
-      continue
     except pa.ArrowException:
-      kinds = [pa.infer_type([value], from_pandas=True) for value in values]
-    if pa.float64() in kinds:  # whole numbers are such, too
-      kinds = [pa.float64() if pa.types.is_integer(kind) else kind for kind in kinds]
-    ((usual, _),) = Counter(kind for kind in kinds if kind != pa.null()).most_common(1)
-    for i, kind in enumerate(kinds):
-      if kind not in (usual, pa.null()):
-        why = f'{column!r} of row {i} is {quoted(values[i])}, and of most rows of type {usual}'
-        if misfits is None:
-          raise TypeError(why)
-        misfits[i, column], values[i] = InputError(why), None
-    columns[column] = pa.array(values, from_pandas=True)
+      plain = [pa.scalar(value, from_pandas=True).as_py() for value in values]
+      if any(isinstance(value, (list, dict, bytes)) for value in plain):
+        raise
+      texts = [value if value is None else tables.text_of(value) for value in plain]
+      log.info('column %r has values of several types, which are read as texts', column)
+      columns[column] = pa.array(texts)
   return pa.table(columns)
 
 
 def records(frame: Any, name: str) -> list[dict[str, Any]]:
-  """The rows of a DataFrame as {column: value}, the values as JSON would hold them; in place of one
-  of another type than most of its column an InputError."""
-  misfits = {}
-  rows, kinds = arrow.records_of(table_of(frame, name, misfits), name)
+  """The rows of a DataFrame as {column: value}, the values as JSON would hold them."""
+  rows, kinds = arrow.records_of(table_of(frame, name), name)
   counts = Counter()
-  out = [{x: record_sources.plain(row[x], kinds[x], counts) for x in kinds} for row in rows]
-  for (i, column), error in misfits.items():
-    out[i][column] = error
-  return out
+  return [{x: record_sources.plain(row[x], kinds[x], counts) for x in kinds} for row in rows]
 
 
 def beside(frame: Any, rows: Sequence[Mapping[str, Any]]) -> Any:

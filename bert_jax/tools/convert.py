@@ -147,6 +147,7 @@ def facts_of_run(folder: Path, model: trained.Trained) -> dict[str, Any]:
     'is_best': bool(best['metrics']) and best['step'] == model.step,
     'is_part': run.is_part_at(model.step),
     'source': run.facts.source,
+    'data': run.facts.data,
   }
 
 

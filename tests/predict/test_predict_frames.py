@@ -158,13 +158,14 @@ def test_a_row_without_an_answer_says_why_in_its_place(ask, caplog):
   assert numbers['probability'].equals(texts['probability'])  # as a table of them is read
 
 
-def test_a_number_among_texts_is_the_error_of_its_row(ask, caplog):
+def test_a_number_among_texts_is_a_text(ask, caplog):
   texts = ['old river', 7, None, 'new']
   with caplog.at_level(logging.INFO, 'bert_jax'):
     found = ask('sst2').classify(pd.DataFrame({'text': texts, 'kind': [1, 'b', 2, 'c']}))
-    ask('sst2').classify(pd.DataFrame({'text': texts}))
-  assert found['error'][1] == "'text' of row 1 is 7, and of most rows of type string"
-  assert found['prediction'].isna().tolist() == [False, True, True, False]
+    written = ask('sst2').classify(pd.DataFrame({'text': ['old river', '7', None, 'new']}))
+  assert found['probability'].equals(written['probability'])
+  assert found['prediction'].isna().tolist() == [False, False, True, False]
+  assert "column 'text' has values of several types, which are read as texts" in caplog.text
   assert caplog.text.count("classify reads the columns 'text'") == 1
 
 

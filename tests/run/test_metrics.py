@@ -16,7 +16,8 @@ from conftest import ROOT
 from bert_jax import metrics
 from bert_jax.config import load
 from bert_jax.metrics import Level, LossLevel, Mean
-from bert_jax.run import speed
+from bert_jax.rows.source import Source
+from bert_jax.run import evaluation, speed
 from bert_jax.run.inputs import Inputs
 from bert_jax.run.trackers import TensorBoard
 
@@ -134,3 +135,14 @@ def test_tensorboard_reads_what_a_run_writes_and_hides_what_it_writes_again(tmp_
 def test_sums_on_the_host_are_exact_beyond_float32():
   many, one = (metrics.host_sum({'x': Mean(np.float32(x), np.float32(1))}) for x in (2**24, 1))
   assert metrics.add(many, one)['x'].total == 2**24 + 1
+
+
+@pytest.mark.parametrize('value, is_said', [(6.61, True), (6.589, False), (None, False)])
+def test_a_run_that_ends_above_frequencies_alone_is_warned_of(value, is_said, caplog):
+  source = Source()
+  source.baselines = {'mlm': LossLevel(6.59, 'unigram'), 'nsp_accuracy': Level(0.5, 'prior')}
+  result = {'nsp_accuracy': 0.4} | ({} if value is None else {'mlm': value})
+  evaluation.warn(result, source, [], 'mlm')
+  assert ('mlm is 6.610, above the 6.590 of frequencies alone' in caplog.text) == is_said
+  evaluation.warn(result, source, [], 'nsp_accuracy')
+  assert len(caplog.records) == is_said

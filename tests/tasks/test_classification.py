@@ -359,7 +359,7 @@ def test_a_label_that_is_never_answered_is_named(several, tmp_path, vocab, token
   )
   outputs['logits'][..., 2] = -9
   answers = source.answers(outputs)
-  evaluation.warn_of_collapse({}, source, answers)
+  evaluation.warn({}, source, answers, 'accuracy')
   assert "never answered: 'Sport' (7 of 53); table.class_weights=('balanced',)" in caplog.text
   evaluation.write(tmp_path / 'out', source, answers, {})
   written = json.loads((tmp_path / 'out' / 'scores.json').read_text())

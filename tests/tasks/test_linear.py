@@ -17,6 +17,7 @@ from small_tables import finetune, sentence
 from bert_jax import config as c
 from bert_jax import evaluate
 from bert_jax.predict.model import Model
+from bert_jax.rows.source import Source
 from bert_jax.run import evaluation
 from bert_jax.tasks.classification import linear
 from bert_jax.tasks.classification import task as classification
@@ -127,7 +128,7 @@ def test_a_run_has_the_score_of_a_logistic_regression_on_the_vectors_it_starts_f
   said = f'accuracy is {result["accuracy"]:.3f}, less than the {expected:.3f} of a logistic'
   assert result['accuracy'] < expected and said in caplog.text
   caplog.clear()
-  evaluation.warn_of_regression(result | {'accuracy': expected}, 'accuracy')
+  evaluation.warn(result | {'accuracy': expected}, Source(), [], 'accuracy')
   assert not caplog.text
   assert evaluate.evaluate(tmp_path / 'run')[0][name] == expected
   (panel,) = panels.read(tmp_path / 'run').panels

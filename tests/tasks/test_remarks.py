@@ -131,8 +131,34 @@ def test_evaluated_texts_that_are_trained_on(about, known, share):
   """Of 20 or 21 others."""
   labelled = [(text, i % 2) for text, i in PAIRS]
   evaluated = [*labelled[39:40] * known, *labelled[40:]]
-  found = [x for x in about({'train': labelled[:40], 'eval': evaluated}) if 'evaluated' in x]
+  found = [x for x in about({'train': labelled[:40], 'eval': evaluated}) if 'of the evaluated' in x]
   assert len(found) == bool(share) and all(x.startswith('9% of the evaluated') for x in found)
+
+
+@pytest.mark.parametrize('again, others', [(0, 0), (3, 0), (3, 2)])
+def test_texts_that_stand_there_again_with_another_label(about, again, others):
+  """Of 60 texts some stand there twice, and of these some with another label."""
+  labelled = [(text, i % 2) for text, i in PAIRS]
+  twice = [(text, label ^ (k < others)) for k, (text, label) in enumerate(labelled[:again])]
+  found = about({'train': labelled + twice})
+  said = [f'{others} texts stand in the training data again, with another label; keep one']
+  assert [x[: len(said[0])] for x in found] == said * bool(others)
+  assert not about({'train': labelled + twice}, 'table.regression=true')
+
+
+@pytest.mark.parametrize('labels, number', [('ab', 0), (('Ab', 'aB', 'b', 'B', 'c'), 2)])
+def test_labels_that_differ_by_case_alone(about, labels, number):
+  found = about({'train': [(text, labels[i % len(labels)]) for text, i in PAIRS]})
+  assert [x[:28] for x in found] == [f'{number} labels differ from another'] * bool(number)
+
+
+@pytest.mark.parametrize('number, share', [(99, 10), (30, 18), (101, 0)])
+def test_few_evaluated_examples(about, number, share):
+  labelled = [
+    (f'{WORDS[i % 10]} {WORDS[i // 10 % 10]} {WORDS[i // 100]}', i % 2) for i in range(160)
+  ]
+  found = about({'train': labelled[:50], 'eval': labelled[-number:]})
+  assert [f'uncertain by {share}%' in x for x in found] == [True] * bool(share)
 
 
 def test_pieces_that_are_unknown_are_named(tmp_path):

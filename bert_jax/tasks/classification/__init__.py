@@ -178,6 +178,10 @@ def remarks_on(config: ConfigDict, tokenizer: Tokenizer, sources: Mapping[str, A
     longer += ', or set table.long_texts=windows'
   out = remarks.about_examples(config, tokenizer, sources)
   out += remarks.about('cut', train.cut / max(1, train.size), longer)
+  if label_column(config):
+    out += remarks.about_contradictions(train)
+  spellings = {label.casefold() for label in table.labels}
+  out += remarks.about('alike', len(table.labels) - len(spellings), 'write them in one way')
   if all(finite_number(label) is not None for label in table.labels):
     as_numbers = 'table.regression=true learns them as numbers'
     out += remarks.about('numbers', len(table.labels), as_numbers)

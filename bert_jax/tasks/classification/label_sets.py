@@ -72,9 +72,9 @@ class LabelReader:
       return self.names[cell]
     if self.names:
       raise Unusable(
-        f'label {quoted(cell)} is not in the label set {listed(self.table.labels)}; mend the row '
-        'or set table.labels; for numbers set table.regression=true, for several labels in a cell '
-        'table.label_separator',
+        f'label {quoted(cell)} is not in the label set {listed(self.table.labels)}; mend the row, '
+        'set table.labels, or name another table.label_column; for numbers set '
+        'table.regression=true, for several labels in a cell table.label_separator',
         UNKNOWN,
       )
     if cell[0] + cell[-1] in ('[]', '{}'):

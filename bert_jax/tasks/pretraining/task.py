@@ -222,7 +222,7 @@ def with_languages(
     if len(languages) == 1:
       source = next(iter(languages.values())).rows
     else:
-      source = _mixture(config, languages)
+      source = _mixture(languages)
     _add_baselines(config, tokenizer, split, source, languages)
     yield split, source, languages
 
@@ -311,15 +311,13 @@ def _rows(config, corpus, tokenizer, split, language, place):
   return rows
 
 
-def _mixture(config, languages):
+def _mixture(languages):
   """The Mixture of the rows of several languages, each in proportion to its share of the tokens."""
-  sizes = {name: language.tokens for name, language in languages.items()}
-  shares = language_shares(sizes, config.corpus.sampling)
-  rows = {name: language.rows for name, language in languages.items()}
-  weights = {}
-  for name, source in rows.items():
-    tokens_per_row = source.totals['tokens'] / len(source)
-    weights[name] = shares[name] / tokens_per_row
+  rows, weights = {}, {}
+  for name, language in languages.items():
+    tokens_per_row = language.rows.totals['tokens'] / len(language.rows)
+    rows[name] = language.rows
+    weights[name] = language.share / tokens_per_row
   total = sum(weights.values())
   return Mixture(rows, {name: weight / total for name, weight in weights.items()})
 

@@ -111,10 +111,8 @@ def cross_validate(
     arms = {sweep_arms.name_of({name: str(x)}): given | {name: x} for x in given[name]}
     if not arms or len(arms) < len(given[name]):
       raise InputError(f'{name} is {given[name]}; give different values.')
-  if {'eval', 'data.eval', 'table.eval_share'} & given.keys():
-    raise InputError(
-      'each fold is evaluated on its own rows; leave out eval, data.eval and table.eval_share.'
-    )
+  if {'eval', 'data.eval'} & given.keys():
+    raise InputError('each fold is evaluated on its own rows; leave out what names others.')
   recipes = {arm: interactive.recipe(**chosen) for arm, chosen in arms.items()}
   configs = []  # of all, so that mistakes are found before the first run
   for spec, fields in recipes.values():

@@ -119,12 +119,12 @@ def test_a_checksum_is_that_of_the_rows():
 
 @pytest.mark.parametrize('make', [
   lambda: [7],
-  lambda: [{'n': 1}, {'n': 'x'}],
+  lambda: [{'n': 1}, {'n': ['x']}],
   lambda: [('a', 'x')],
   lambda: {'n': 7},
   lambda: 7,
   lambda: [{'n': 'a\ud800'}],
-  lambda: pd.DataFrame({'n': ['a', 3]}),
+  lambda: pd.DataFrame({'n': ['a', {'b': 3}]}),
   lambda: pd.DataFrame([[1, 2]], columns=['n', 'n']),
 ])  # fmt: skip
 def test_what_is_no_table_is_one_sentence(make):

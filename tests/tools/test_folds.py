@@ -83,7 +83,6 @@ def test_rows_of_a_group_stay_together():
   (dict(groups=table().label), 'groups is no text; put them into a column'),
   (dict(folds='5'), "folds is '5'; give one whole number"),
   (dict(eval=table(1)), 'each fold is evaluated on its own rows'),
-  ({'table.eval_share': 0.1}, 'leave out eval, data.eval and table.eval_share'),
   (dict(init_from=['', 'nowhere']), 'nowhere'),
   (dict(seed=-1), 'seed is -1; give one whole number from 0 on'),
   (dict(seed=[1, 2]), r'seed is \[1, 2\]; give one whole number'),

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from bert_jax.errors import InputError, about, counted, log, quoted
+from bert_jax.errors import InputError, about, counted, log
 from bert_jax.files import Path
 from bert_jax.rows.examples import Examples
 from bert_jax.text import files, tables, values
@@ -70,7 +70,6 @@ class Problems:
   def __init__(self, split: str, skip: bool = False, encoding: str = ''):
     self.split, self.skip, self.encoding = split, skip, encoding
     self.counts, self.places = Counter(), defaultdict(list)
-    self.decimal_marks = set()  # of the numbers that were read
     self.cause, self.left_out = '', 0  # why the first record was left out; how many were
 
   @classmethod
@@ -110,20 +109,6 @@ class Problems:
     self.cause = self.cause or f'{where}: {sentence}'
     self.left_out += 1
     self.note(kind, where)
-
-  def number(self, cell: str, delimiter: str, where: str) -> float | None:
-    """The number in a cell, see values.decimal_number; None: it is none. Unusable if some numbers
-    of the data have decimal commas and others are such as 1.234, which then has two readings."""
-    number, mark = values.decimal_number(cell, delimiter)
-    if mark == ',':
-      self.note('numbers with a decimal comma', where)
-    self.decimal_marks.add(mark)
-    if self.decimal_marks >= {',', '.'}:
-      raise Unusable(
-        f'{quoted(cell)} stands among numbers such as 3,5 and 1.234; write all of them as 1234.5',
-        'numbers of two readings',
-      )
-    return number
 
   def lacks(self, what: str, where: str, split: str) -> bool:
     """Counts a record without `what`, such as a label; whether to leave it out, as in training."""

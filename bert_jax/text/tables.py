@@ -32,10 +32,10 @@ from bert_jax.text.files import lines, parse_json, split_files, suffix
 
 class Row(dict[str, str]):
   """One record as {column: value}. header: 'dev.tsv:1', the line that names the columns, or ''.
-  delimiter: between the cells of its file, or ''. no_text: {column of JSON without a text: what is
-  there}. record: what it was made of, whose values have types; {}: cells of text."""
+  no_text: {column of JSON without a text: what is there}. record: what it was made of, whose values
+  have types; {}: cells of text."""
 
-  header = delimiter = ''
+  header = ''
   no_text: Mapping[str, str] = {}
   record: Mapping[str, Any] = {}
 
@@ -156,7 +156,7 @@ class _Reader(NamedTuple):
         self.wrong(where, f'{found}; {advice}', 'lines with another number of columns')
         continue
       row = Row((name, cells[i]) for i, name in names.items())
-      row.header, row.delimiter = header, delimiter
+      row.header = header
       yield number, row
 
 

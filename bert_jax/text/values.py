@@ -67,18 +67,3 @@ def finite_number(text: str) -> float | None:
   except ValueError:
     return None
   return value if math.isfinite(value) else None
-
-
-COMMA = re.compile(r'([-+]?\d{1,3}(?:\.\d{3})+|[-+]?\d+),(\d+)')  # 3,5 or 1.234,5
-GROUPED = re.compile(r'[-+]?[1-9]\d{0,2}([.,])\d{3}(?:\1\d{3})*')  # perhaps thousands
-
-
-def decimal_number(text: str, divider: str = '') -> tuple[float | None, str]:
-  """Parses a finite number that may have a decimal comma, '3,5' or '1.234,5': (it or None, the mark
-  of its decimals: ',', '.' of one such as '1.234', which might be thousands, else ''). '1,234' has
-  decimals if `;` divides the cells of its table, and is no number elsewhere."""
-  text = text.strip()
-  grouped, match = GROUPED.fullmatch(text), COMMA.fullmatch(text)
-  if match and (not grouped or divider == ';'):
-    return finite_number(f'{match[1].replace(".", "")}.{match[2]}'), ','
-  return finite_number(text), '.' if grouped else ''

@@ -463,22 +463,15 @@ def test_blanks_go_and_lists_are_those_that_pandas_prints(
 @pytest.mark.parametrize(
   'cells, mark, numbers',
   [
-    ('3,5 7', ';', [3.5, 7]),
-    ('1.234,5 -0,25', ',', [1234.5, -0.25]),
-    ('1,234 7', ';', [1.234, 7]),
-    ('1,234 7', ',', None),
-    ('1,2,3 7', ';', None),
-    ('1.234 3,5', ';', None),  # 1234 or 1.234?
-    ('3,5 2 12.500', ',', None),
     ('1.234 2.5 7', ';', [1.234, 2.5, 7]),
-    ('0.125 3,5', ';', [0.125, 3.5]),
-    ('-1 0.5', ',', [-1, 0.5]),
+    ('-1 0.5 1e3', ',', [-1, 0.5, 1000]),
+    ('3,5 7', ';', None),
   ],
 )
-def test_decimal_commas_are_numbers(tmp_path, vocab, cells, mark, numbers):
+def test_numbers_have_decimal_points(tmp_path, vocab, cells, mark, numbers):
   of = lambda: of_cells(tmp_path, vocab, cells.split(), REGRESSION, mark=mark)
   if numbers is None:
-    with pytest.raises(InputError, match='is not a number|write all of them as'):
+    with pytest.raises(InputError, match="'3,5' is not a number; .* such as 3.5"):
       of()
     return
   assert of()[0] == numbers

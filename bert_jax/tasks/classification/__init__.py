@@ -224,7 +224,7 @@ class Classify(OfHead):
     if name and not row.record and 'table' in self.model.config:
       with contextlib.suppress(Unusable):
         labels = LabelReader(self.model.config.table, RecordProblems())
-        out[name] = labels.label(row[name], row.delimiter, '')
+        out[name] = labels.label(row[name], '')
     return out
 
   def returned(self, answers: list[dict | None]) -> list:

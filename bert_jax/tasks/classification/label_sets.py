@@ -29,9 +29,9 @@ class LabelReader:
     for spellings, value in zip(table.labels, values(table)):
       self.names |= dict.fromkeys(spellings.split('|'), value)
 
-  def label(self, cell: str, delimiter: str, where: str) -> Any:
+  def label(self, cell: str, where: str) -> Any:
     """The label in a cell, as in an Example; None: it says that there is none. Unusable if it is no
-    label. delimiter: what stands between the cells of its row."""
+    label."""
     bare = cell.strip()
     if cell not in self.names and cell != bare:
       if bare:
@@ -46,9 +46,11 @@ class LabelReader:
       return None
     if not self.table.regression:
       return self._checked(cell)
-    number = self.problems.number(cell, delimiter, where)
+    number = finite_number(cell)
     if number is None:
-      raise Unusable(f'label {quoted(cell)} is not a number; table.regression wants one', UNKNOWN)
+      raise Unusable(
+        f'label {quoted(cell)} is not a number; table.regression wants one, such as 3.5', UNKNOWN
+      )
     if self.table.sigmoid and self.problems.split == 'train' and not 0 <= number <= 1:
       raise Unusable(
         f'label {quoted(cell)} is not from 0 to 1, as what table.sigmoid gives; scale the labels, '

@@ -139,7 +139,7 @@ def _label(row, column, labels, where):
   if not name:
     # With several labels a null says that there is none, as an empty cell of CSV does.
     return () if labels.table.multi_label and first_of(row.no_text, column) else None
-  return labels.label(row[name], row.delimiter, where)
+  return labels.label(row[name], where)
 
 
 def _may_lack_label(row, column, where, split, problems):

@@ -23,6 +23,7 @@ from bert_jax.errors import InputError, quoted
 from bert_jax.tasks.faulty_records import Problems, Unusable, is_empty, reads
 from bert_jax.tasks.qa.reading import is_impossible, records
 from bert_jax.text import files, tables
+from bert_jax.text.values import finite_number
 
 FORMATS = 'table', 'squad', 'lines'
 FIELDS = 'contrastive.anchor_column, positive_column, or columns if there is no header'
@@ -100,9 +101,11 @@ def _score(row, name, where, problems):
   (cell,) = problems.columns(row, [name], where, HINT)
   if is_empty(cell):
     return None
-  score = problems.number(cell, row.delimiter, where)
+  score = finite_number(cell)
   if score is None:
-    raise Unusable(f'the score (column {name!r}) is no number; write one', 'unreadable scores')
+    raise Unusable(
+      f'{quoted(cell)} in column {name!r} is no number; write one as 3.5', 'unreadable scores'
+    )
   return score
 
 

@@ -209,6 +209,22 @@ def test_a_table_that_cannot_be_read_names_its_field(tmp_path, content, fields, 
   assert named in sentence and 'data.train' in sentence
 
 
+@pytest.mark.parametrize('content, level', [
+  ('sentence,label\na,b\nb,c\n', 'INFO'),
+  ('sentence,label\na,b\nb,\n', 'WARNING'),
+  ('sentence,label\na\udcff,b\nb,c\n', 'WARNING'),
+])  # fmt: skip
+def test_what_is_left_out_or_mended_is_a_warning(tmp_path, content, level, caplog):
+  path = tmp_path / 'a.csv'
+  path.write_bytes(content.encode(errors='surrogateescape'))
+  problems = Problems('train', skip=True)
+  config = c.load('configs/finetune.py:task=table', [f'--config.data.train={path}'])
+  with caplog.at_level('INFO', 'bert_jax'):
+    list(classification.read(config, 'train', problems))
+    problems.log()
+  assert [record.levelname for record in caplog.records] == [level]
+
+
 # ---- tags ----------------------------------------------------------------------------------------
 
 

@@ -269,14 +269,12 @@ class Model:
 
   def _has_parts(self, prediction):
     model = self.config.model  # whose pooler and MLM head may be without parameters
-    if prediction.ask.reads_ahead and model.causal:
-      return False
     needed = set(prediction.parts)
     if model.pooler == 'none':
       needed.discard('pooler')
     if model.mlm_head == 'none' and model.tie_word_embeddings and not model.decoder_bias:
       needed.discard('mlm')
-    return needed <= self.weights.keys()
+    return needed <= self.weights.keys() and prediction.ask.suits(self)
 
   def ask(self, task: str, **options: Any) -> Ask:
     """The tasks.ask.Ask of a task with these options; InputError if this model cannot do it."""

@@ -134,7 +134,7 @@ def _scored(source, outputs, family_scores):
     if len(by_label) <= NAMED:
       scores |= {f'f1_{x["label"]}': x['f1'] for x in by_label}
   elif answers:
-    log.warning('nothing is scored: no example has a label')
+    log.warning('nothing is scored: no example has a label; is their column named?')
   if len(answers) >= LEAST and source.constant(answers):
     scores['constant'] = 1.0
   return scores, answers
@@ -148,10 +148,9 @@ def warn(result: Mapping[str, float], source: Any, answers: list[dict], judge: s
   if not hosts.first():
     return
   if 'constant' in result:
-    which = source.constant(answers) if answers else 'the same'
     log.warning(
       'the run has collapsed, or has learned too little so far: it predicts %s for every example',
-      which,
+      source.constant(answers) if answers else 'the same',
     )
   elif answers:
     of = f'of {sum("gold" in answer for answer in answers)}'

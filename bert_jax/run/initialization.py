@@ -91,12 +91,16 @@ def config_of(
     config = _filled_in(config, start.folder)
   else:
     config = adopt_model(config, start, set_by_user)
-  has_usual_rate = TASKS[config.objective].defaults.get(RATE) == 0
+  task = TASKS[config.objective]
+  has_usual_rate = task.defaults.get(RATE) == 0
   if has_usual_rate and config.optimizer.learning_rate == 0:
     config = config.copy_and_resolve_references()
     config.optimizer.learning_rate = labelled.rate_of(config)
   _check_formats(config, set_by_user)
-  return config_lib.check(TASKS[config.objective].resolve(config.copy_and_resolve_references()))
+  idle = {*set_by_user} & {*task.without_effect(config)}
+  if idle:
+    log.warning('this run does not read %s; leave what has no effect out', listed(sorted(idle)))
+  return config_lib.check(task.resolve(config.copy_and_resolve_references()))
 
 
 def _check_formats(config, set_by_user):

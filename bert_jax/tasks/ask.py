@@ -44,7 +44,6 @@ class Ask(abc.ABC):
   reads_empty: whether an empty text has an answer.
   advice: which task reads other fields, if one does, as the end of a sentence.
   shows: the keys of an answer that are shown beside its record; (): all.
-  reads_ahead: whether a causal model cannot answer it.
   exports: {output of the exported program: shape}; {}: none. The arguments of __init__ but the
   model are the options of its Prediction."""
 
@@ -55,12 +54,16 @@ class Ask(abc.ABC):
   reads_empty: bool = False
   advice: str = ''
   shows: tuple[str, ...] = ()
-  reads_ahead: bool = False
   exports: Mapping[str, str] = {}
   _taken: Mapping[str, str] = {}  # {field: column} of the table that was asked last
 
   def __init__(self, model: 'Model'):
     self.model = model
+
+  @classmethod
+  def suits(cls, model: 'Model') -> Any:
+    """Whether a model that has the parts can answer it."""
+    return True
 
   @property
   def labels(self) -> tuple[str, ...]:

@@ -101,7 +101,8 @@ class Problems:
   def wrong(self, where: str, sentence: str, kind: str) -> None:
     """Raises InputError for an unusable record, or counts it if unusable records are left out."""
     if not self.skip:
-      raise InputError(f'{where}: {sentence} (data.skip_damaged=true leaves such records out).')
+      advice = '(data.skip_damaged=true leaves such records out)'
+      raise InputError(f'{where}: {sentence} {advice}.') from None
     self.leave_out(where, sentence, f'{kind} (skipped)')
 
   def leave_out(self, where: str, sentence: str, kind: str) -> None:
@@ -203,4 +204,5 @@ class Problems:
       places = f' ({", ".join(shown)})' if shown else ''
       parts.append(counted(number, words) + places)
     if parts:
-      log.info('%s: %s', self.split, ', '.join(parts))
+      say = log.warning if self.left_out or self.counts['invalid_utf8_lines'] else log.info
+      say('%s: %s', self.split, ', '.join(parts))

@@ -133,7 +133,7 @@ class Family:
   fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # that differ here
   rules: Callable[['ConfigDict'], Iterable[tuple[bool, str]]] = lambda config: ()
-  # The names of its fields that change nothing in a run of a config.
+  # The names of its fields that change nothing in a run of a config, of which a user is told.
   without_effect: Callable[['ConfigDict'], Iterable[str]] = lambda config: ()
   limit_field: str = ''  # the most tokens of an example (0: a row); '': rows are no examples
   rows_follow: bool = False  # whether a row continues the text of the previous row (memory)

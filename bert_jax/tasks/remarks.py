@@ -10,6 +10,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from bert_jax.corpus.tokenized import spaced
+from bert_jax.errors import listed
 from bert_jax.tokenizers import Tokenizer
 
 RECORDS = 200  # records or examples whose pieces are counted
@@ -42,8 +43,8 @@ REMARKS = {
     '{fix}.'),
   'cut': Remark(0.05, '{value:.0%} of the texts are cut; if that matters, {fix}.'),
   'contradicted': Remark(0,
-    '{value} texts stand in the training data again, with another label; {fix}.'),
-  'alike': Remark(0, '{value} labels differ from another in upper and lower case alone; {fix}.'),
+    'texts that stand in the training data again with another label: {value}; {fix}.'),
+  'alike': Remark(0, 'labels that differ from another in case alone: {value}; {fix}.'),
   'few': Remark(0.1,
     'so few examples are evaluated that a score is uncertain by {value:.0%} (1/sqrt(N)); {fix}.'),
   'numbers': Remark(10, 'all {value} labels are numbers and are taken as classes; {fix}.'),
@@ -72,8 +73,7 @@ def about_examples(
   out = about_vocabulary(config, {'': pieces(sampled, tokenizer)})
   if 'eval' in sources:
     out += about_copies(sources['train'], sources['eval'])
-    more = 'evaluate on more of them, or compare with the intervals of a report'
-    out += about('few', sources['eval'].size ** -0.5, more)
+    out += about('few', sources['eval'].size ** -0.5, 'evaluate on more of them')
   return out
 
 
@@ -88,10 +88,13 @@ def about_copies(train: Any, evaluated: Any) -> list[str]:
 
 def about_contradictions(train: Any) -> list[str]:
   """A warning about texts of training Examples that stand there again with another label."""
-  texts = list(sampled_texts(train.texts))
-  labels = train.per_example['labels'][spaced(len(train.texts), COMPARED)]
-  pairs = {*zip(texts, labels.tolist())}
-  return about('contradicted', len(pairs) - len({*texts}), 'keep one of the two')
+  first, again = {}, []
+  labels = train.per_example['labels']
+  for i, text in zip(spaced(len(train.texts), COMPARED), sampled_texts(train.texts)):
+    if text.strip(b'|') and first.setdefault(text, labels[i]) != labels[i]:
+      again.append(i)
+  shown = [' '.join(map(train.tokenizer.decode, train.texts[i])) for i in again[:1]]
+  return about('contradicted', len(again), f'keep one of the two, of {listed(shown)} and others')
 
 
 def sampled_texts(texts: Sequence[Sequence[np.ndarray]]) -> Iterator[bytes]:

@@ -241,6 +241,19 @@ def test_classify_says_what_it_reads(make_model):
   assert pairs.pair(both) == pairs.classify(iter(both))
 
 
+@pytest.mark.parametrize('name, reads_pairs', [('sst2', False), ('mrpc', True)])
+def test_a_classifier_that_was_trained_here_knows_whether_it_reads_pairs(
+  make_model, monkeypatch, name, reads_pairs
+):
+  model = make_model(name)
+  assert 'pair' in model.tasks  # of a released one it is not known
+  monkeypatch.setattr(model, 'step', 7)
+  assert ('pair' in model.tasks) == reads_pairs and 'classify' in model.tasks
+  if not reads_pairs:
+    with pytest.raises(InputError, match='has no classifier of pairs; use classify for single'):
+      model.pair([('a', 'b')])
+
+
 def test_entities_lie_in_the_text_as_given(make_model):
   model = make_model('ner', NER, '--config.data.examples_per_row=4')
   texts = ['  old River, (garden) "letter".', '老 new 市場 bad', ' '.join(WORDS * 30)]

@@ -21,7 +21,7 @@ from bert_jax.rows import batches
 from bert_jax.rows import order as order_lib
 from bert_jax.rows.corpus_rows import Rows
 from bert_jax.rows.plans import Cutting
-from bert_jax.tasks.pretraining import task
+from bert_jax.tasks.pretraining import resolution, task
 from bert_jax.text import documents
 from bert_jax.tools.prepare import __main__ as prepare
 from bert_jax.tools.prepare.steps import Settings
@@ -302,7 +302,7 @@ def test_a_pass_is_mixed_well(make, whole, tokenizer):
 def config_of(folder, *overrides):
   rows = 'corpus.rows=full loss.nsp_weight=0 data.seq_length=20 corpus.eval_share=0.2'
   config = load('configs/pretrain.py:runlocal', f'data.train={folder}', rows, *overrides)
-  return task.resolve(config)
+  return resolution.resolve(config)
 
 
 def test_a_run_of_two_languages_reads_chunks(folder, tokenizer):

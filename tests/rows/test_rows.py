@@ -24,7 +24,7 @@ from bert_jax.rows.packing import pack
 from bert_jax.rows.plans import Cutting
 from bert_jax.rows.row_arrays import build_rows
 from bert_jax.rows.source import Source
-from bert_jax.tasks.pretraining import task
+from bert_jax.tasks.pretraining import resolution, task
 from bert_jax.text.documents import held_out, text_hash
 
 
@@ -405,7 +405,7 @@ def settings(train, *overrides):
 
 def sources(tokenizer, train, *overrides):
   """The splits of such a run."""
-  return task.sources(task.resolve(settings(train, *overrides)), tokenizer)
+  return task.sources(resolution.resolve(settings(train, *overrides)), tokenizer)
 
 
 def ordinary_words(source, tokenizer):
@@ -442,7 +442,7 @@ def test_held_out_documents_are_not_trained_on(one_word_each, tokenizer):
 
 def test_a_vocabulary_is_trained_on_what_is_not_held_out(one_word_each):
   path, held, kept = one_word_each
-  words = lambda config: {w for s in task.texts(config) for w in s.split()} - {'\u200b'}
+  words = lambda config: {w for s in resolution.texts(config) for w in s.split()} - {'\u200b'}
   assert words(settings(path, 'corpus.eval_share=0.3')) == kept
   assert words(settings(path, 'corpus.eval_share=0.3', f'data.eval={path}')) == held | kept
 

@@ -13,6 +13,7 @@ import bert_jax
 from bert_jax import config as c
 from bert_jax.config import InputError
 from bert_jax.predict import __main__ as predict
+from bert_jax.run import initialization
 from bert_jax.tasks.classification import label_sets, linear, reading, task
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.text import frames
@@ -205,6 +206,17 @@ def test_what_cannot_apply_to_rows_in_memory_is_told(given, said, tmp_path):
   with pytest.raises(InputError, match=said) as told:
     bert_jax.finetune(pd.DataFrame(rows_of(['a', 'b'])), tmp_path / 'W', model='tiny', **given)
   assert '.parquet' not in str(told.value)
+
+
+@pytest.mark.parametrize('is_given', [True, False])
+def test_a_share_beside_rows_to_evaluate_on_is_told(is_given, tmp_path, caplog):
+  data = {'data.train': written(tmp_path / 't.parquet', rows_of(['a', 'b'] * 3))}
+  if is_given:
+    data['data.eval'] = written(tmp_path / 'e.parquet', rows_of(['a', 'b']))
+  fields = [f'--config.{name}={x}' for name, x in (data | {'table.eval_share': 0.5}).items()]
+  config = c.load('configs/finetune.py:task=table,size=tiny', fields)
+  initialization.config_of(initialization.Start(), config, tmp_path / 'W', c.names_of(fields))
+  assert ("this run does not read 'table.eval_share'; leave" in caplog.text) == is_given
 
 
 def test_spaces_around_labels_are_counted(tmp_path):

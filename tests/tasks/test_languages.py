@@ -11,7 +11,7 @@ from bert_jax import config as config_lib
 from bert_jax import metrics
 from bert_jax.errors import InputError
 from bert_jax.run.inputs import read_inputs
-from bert_jax.tasks.pretraining import task
+from bert_jax.tasks.pretraining import resolution, task
 from bert_jax.text import documents
 from bert_jax.tokenizers import run_tokenizer
 from bert_jax.tools.prepare import __main__ as prepare
@@ -67,19 +67,19 @@ def test_the_baselines_of_all_batches_are_the_baselines_of_the_split(corpora, tm
   assert values[f'{term}_fw'] != pytest.approx(values[f'{term}_bw'], rel=1e-2)
 
 
-def evaluated(config):
-  """What the evaluation of a config reads."""
-  config = task.resolve(config)
-  tokenizer = run_tokenizer.load_or_train(config, None, lambda: task.texts(config))
-  return task.sources(config, tokenizer, ('eval',))['eval']
+def source_of(config, split):
+  """What the training or the evaluation of a config reads."""
+  config = resolution.resolve(config)
+  tokenizer = run_tokenizer.load_or_train(config, None, lambda: resolution.texts(config))
+  return task.sources(config, tokenizer, (split,))[split]
 
 
 def test_corpora_side_by_side_and_text_by_language_are_mixtures_too(corpora):
   both = f'new={corpora / "fw"},old={corpora / "bw"}'
-  config = task.resolve(small_pretrain(both))
+  config = resolution.resolve(small_pretrain(both))
   assert config.corpus.languages == ('new/fw', 'old/bw')
   given = "corpus.languages=['bw','fw'] corpus.sampling=0.3"
-  source = evaluated(on_text(corpora, '{language}.txt', f'{given} corpus.eval_share=0.3'))
+  source = source_of(on_text(corpora, '{language}.txt', f'{given} corpus.eval_share=0.3'), 'train')
   assert {'mlm_fw', 'mlm_bw'} <= source.baselines.keys()
   # Each language is seen in proportion to its tokens to the power of 0.3.
   assert sum(source.weights.values()) == pytest.approx(1)
@@ -112,7 +112,7 @@ def test_the_second_phase_continues(corpora, tmp_path):
 )
 def test_mistakes_are_one_sentence(corpora, data, more, message):
   with pytest.raises(InputError) as error:
-    config = task.resolve(small_pretrain(corpora / data, *fields(more.format(corpora))))
+    config = resolution.resolve(small_pretrain(corpora / data, *fields(more.format(corpora))))
     task.sources(config, run_tokenizer.load_or_train(config, None, None))
   assert message in str(error.value) and '\n' not in str(error.value)
 

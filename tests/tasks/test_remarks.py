@@ -141,15 +141,21 @@ def test_texts_that_stand_there_again_with_another_label(about, again, others):
   labelled = [(text, i % 2) for text, i in PAIRS]
   twice = [(text, label ^ (k < others)) for k, (text, label) in enumerate(labelled[:again])]
   found = about({'train': labelled + twice})
-  said = [f'{others} texts stand in the training data again, with another label; keep one']
-  assert [x[: len(said[0])] for x in found] == said * bool(others)
+  said = f'texts that stand in the training data again with another label: {others}; keep one of '
+  said += f"the two, of '{PAIRS[0][0]}' and others"
+  assert [x.rstrip('.') for x in found] == [said] * bool(others)
+  empty = [('', 0), ('', 1), (' ', 0)]
+  assert about({'train': labelled + twice + empty}) == found
   assert not about({'train': labelled + twice}, 'table.regression=true')
 
 
-@pytest.mark.parametrize('labels, number', [('ab', 0), (('Ab', 'aB', 'b', 'B', 'c'), 2)])
-def test_labels_that_differ_by_case_alone(about, labels, number):
+@pytest.mark.parametrize('labels, said', [
+  ('ab', ''),
+  (('Ab', 'aB', 'b', 'c'), "alone: 2; write 'Ab', 'aB' in one way."),
+])  # fmt: skip
+def test_labels_that_differ_by_case_alone(about, labels, said):
   found = about({'train': [(text, labels[i % len(labels)]) for text, i in PAIRS]})
-  assert [x[:28] for x in found] == [f'{number} labels differ from another'] * bool(number)
+  assert [x.partition(' in case ')[2] for x in found] == [said] * bool(said)
 
 
 @pytest.mark.parametrize('number, share', [(99, 10), (30, 18), (101, 0)])

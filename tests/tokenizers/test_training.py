@@ -240,12 +240,12 @@ def test_a_weight_is_as_good_as_so_many_copies(texts):
 
 def test_a_run_trains_one(corpus_file):
   from bert_jax import config as config_lib  # slow, and a process above imports this file
-  from bert_jax.tasks.pretraining import task
+  from bert_jax.tasks.pretraining import resolution
 
   size = '--config.model.vocab_size=300'
   spec = 'configs/pretrain.py:arch=roberta,runlocal'
   config = config_lib.load(spec, [f'--config.data.train={corpus_file}', size])
-  made = lambda: run_tokenizer.load_or_train(config, None, lambda: task.texts(config))
+  made = lambda: run_tokenizer.load_or_train(config, None, lambda: resolution.texts(config))
   ours = made()
   assert ours.blank_is_of_word and ours.vocab_size == 300
   config.tokenizer.do_lower_case = True

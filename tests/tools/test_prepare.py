@@ -21,7 +21,7 @@ from bert_jax import tokenizers
 from bert_jax.config import InputError
 from bert_jax.corpus import loading, store
 from bert_jax.corpus.store import Store
-from bert_jax.tasks.pretraining import task
+from bert_jax.tasks.pretraining import resolution, task
 from bert_jax.text import arrow
 from bert_jax.text import documents as text
 from bert_jax.tokenizers.byte_level import byte_tokenizer, train_byte_level
@@ -157,7 +157,7 @@ def test_killed_and_started_again_two_processes_give_the_bytes_of_one(made, big,
       time.sleep(0.1)
   before = [(store.shard_path(out, k) / store.FACTS).stat().st_mtime_ns for k in range(whole)]
   with pytest.raises(InputError, match='is not finished'):
-    task.resolve(pretrain_config(out))
+    resolution.resolve(pretrain_config(out))
   prepare.main(command(big, vocab, out, '--processes', 1))
   assert content(out) == content(made)
   after = [(store.shard_path(out, k) / store.FACTS).stat().st_mtime_ns for k in range(whole)]
@@ -291,7 +291,7 @@ def test_a_corpus_brings_its_vocabulary_and_casing(tmp_path):
     folder, out = tmp_path / f'V{lower}', tmp_path / f'D{lower}'
     tokenizers.wordpiece_tokenizer(pieces, tokenizers.Splitting(lower)).save(folder)
     make(out, folder, inputs)
-    config = task.resolve(pretrain_config(out))
+    config = resolution.resolve(pretrain_config(out))
     assert config.tokenizer.do_lower_case is lower and config.model.vocab_size == 8
     assert config.tokenizer.path == str(out / 'vocab.txt')
     tokens, *_ = documents(out)[0]
@@ -306,7 +306,7 @@ def test_each_language_has_counts_of_its_own(vocab, tmp_path):
   assert meta['shards'] == 2
   assert {name: kept['tokens'] for name, kept in meta['kept'].items()} == {'x': 50, 'y': 30}
   tokenizer = tokenizers.load_folder(vocab)
-  config = task.resolve(pretrain_config(tmp_path / 'D'))
+  config = resolution.resolve(pretrain_config(tmp_path / 'D'))
   parts = loading.load(config, str(tmp_path / 'D'), tokenizer, 'train')
   for name, counts in (('x', {'kala': 30, 'kane': 20}), ('y', {'loti': 25, 'kala': 5})):
     corpus, row = parts[name]
@@ -321,7 +321,7 @@ def test_a_small_corpus_gives_the_rows_of_its_text_in_memory(big, made, vocab, k
   changes = f'corpus.rows={kind}', 'corpus.eval_share=0.3', 'corpus.dupe_factor=2'
   changes += 'loss.nsp_weight=0', 'data.seq_length=50'
   for data in (f'{big} tokenizer.path={vocab}/vocab.txt', made):
-    parts = task.sources(task.resolve(pretrain_config(data, *changes)), tokenizer)
+    parts = task.sources(resolution.resolve(pretrain_config(data, *changes)), tokenizer)
     rows = {split: part.gather(np.arange(len(part))) for split, part in parts.items()}
     found.append((rows, {split: part.baselines['mlm'] for split, part in parts.items()}))
   np.testing.assert_equal(*found)

@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -165,6 +166,10 @@ def as_released(config: ConfigDict) -> AsReleased:
   )
 
 
+def without_effect(config: ConfigDict) -> tuple[str, ...]:
+  return ('table.eval_share',) if config.data.eval else ()
+
+
 def stand_in(config: ConfigDict) -> ConfigDict:
   if not config.table.labels and not config.table.regression:
     config.table.labels = ('0', '1')
@@ -180,8 +185,9 @@ def remarks_on(config: ConfigDict, tokenizer: Tokenizer, sources: Mapping[str, A
   out += remarks.about('cut', train.cut / max(1, train.size), longer)
   if label_column(config):
     out += remarks.about_contradictions(train)
-  spellings = {label.casefold() for label in table.labels}
-  out += remarks.about('alike', len(table.labels) - len(spellings), 'write them in one way')
+  spelt = Counter(map(str.casefold, table.labels))
+  alike = [label for label in table.labels if spelt[label.casefold()] > 1]
+  out += remarks.about('alike', len(alike), f'write {listed(alike)} in one way')
   if all(finite_number(label) is not None for label in table.labels):
     as_numbers = 'table.regression=true learns them as numbers'
     out += remarks.about('numbers', len(table.labels), as_numbers)
@@ -237,15 +243,14 @@ class Pair(Classify):
 
   fields = ('text', 'pair')
 
-  def __init__(self, model: 'Model'):
-    if model.step and not model.config.table.pair_column:
-      raise InputError('this model was trained on single texts, not on pairs; use classify.')
-    super().__init__(model)
+  @classmethod
+  def suits(cls, model: 'Model') -> Any:
+    return not model.step or model.config.table.pair_column
 
 
 BASELINE_FIELDS = ('data.train', 'data.eval', 'task.train_examples', *{*FIELDS} - {'table.prior'})
-ASKS = {'classify': Classify, 'pair': Pair}
 LACKS = 'classifier; fine-tune one (configs/finetune.py)'
+NO_PAIRS = 'classifier of pairs; use classify for single texts, or fine-tune one on pairs'
 PARTS = ('encoder', 'pooler', 'classifier')
 
 CLASSIFICATION = labelled.family(
@@ -259,7 +264,11 @@ CLASSIFICATION = labelled.family(
   main_metric=main_metric,
   fields=FIELDS,
   rules=rules,
-  predictions={name: Prediction(ask, lacks=LACKS) for name, ask in ASKS.items()},
+  without_effect=without_effect,
+  predictions={
+    'classify': Prediction(Classify, lacks=LACKS),
+    'pair': Prediction(Pair, lacks=NO_PAIRS),
+  },
   heads=(
     Head('ForSequenceClassification', PARTS, 'text-classification'),
     Head('ForSequenceClassification', PARTS[::2], 'text-classification', causal=True),

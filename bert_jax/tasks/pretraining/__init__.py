@@ -11,7 +11,7 @@ from bert_jax.objectives.masking import POLICIES
 from bert_jax.rows.plans import KINDS
 from bert_jax.rows.sentence_pairs import PAIRS
 from bert_jax.tasks.ask import TOP_K
-from bert_jax.tasks.pretraining import remarks, task
+from bert_jax.tasks.pretraining import remarks, resolution, task
 from bert_jax.tasks.pretraining.ask import FillMask, NextSentence, Perplexity
 from bert_jax.tasks.pretraining.generate import GENERATE
 from bert_jax.tasks.record import Card, Family, Head, Prediction, Released
@@ -171,8 +171,8 @@ OF_WORDS = {
 
 PRETRAINING = Family(
   name='mlm_nsp',
-  resolve=task.resolve,
-  texts=task.texts,
+  resolve=resolution.resolve,
+  texts=resolution.texts,
   objective=task.objective,
   sources=task.sources,
   main_metric=lambda config: 'mlm',

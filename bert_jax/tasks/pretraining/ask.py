@@ -44,11 +44,14 @@ class FillMask(Packed):
   """Fills the masks of a text with the top_k likeliest pieces each."""
 
   exports, shows = {'logits': '[B, T, V]'}, ('masks',)
-  reads_ahead = True
 
   def __init__(self, model: Any, top_k: int = 5):
     super().__init__(model)
     self.top_k = min(top_k, model.tokenizer.vocab_size)
+
+  @classmethod
+  def suits(cls, model: Any) -> bool:
+    return not model.config.model.causal
 
   def record(self, fields: dict[str, Any]) -> str:
     text = super().record(fields)

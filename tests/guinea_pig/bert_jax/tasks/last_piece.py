@@ -65,7 +65,7 @@ def rules(config):
 TASK = Family(
   name='last_piece',
   resolve=lambda config: config,
-  texts=pretraining.task.texts,
+  texts=pretraining.resolution.texts,
   objective=objective,
   sources=sources,
   main_metric=lambda config: 'last',

@@ -76,7 +76,7 @@ def rules(config):
 
 RECORD = Family(
   name='first_piece',
-  texts=pretraining.task.texts,
+  texts=pretraining.resolution.texts,
   objective=objective,
   sources=sources,
   main_metric=lambda config: 'first',

@@ -3,7 +3,7 @@
     run = bert_jax.finetune(rows, 'W', model='minilm', epochs=5, **{'table.text_column': 'body'})
     print(run.metrics, run.evaluate(other_rows))
     run.model.predict(new_rows)
-    run.curve()
+    run.curve(), run.history
     run.worst()  # a DataFrame
 
 A run is described as on the command line: by a config file, its argument, and the config's fields
@@ -27,7 +27,7 @@ from bert_jax.predict.model import Model
 from bert_jax.run import initialization, metrics_log
 from bert_jax.tasks.record import Family
 from bert_jax.text import frames
-from bert_jax.workdir import contents
+from bert_jax.workdir import contents, records
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -44,6 +44,15 @@ class Run:
   def model(self) -> Model:
     """Its trained model, as bert_jax.load gives it."""
     return Model(self.workdir)
+
+  @property
+  def history(self) -> Any:
+    """A DataFrame of what was logged: step, kind (train; eval, the same rows each time; whole, all
+    rows) and a column for each metric."""
+    import pandas as pd  # slow to import
+
+    points = records.read(self.workdir).points
+    return pd.DataFrame([{'step': x.step, 'kind': x.kind, **x.values} for x in points])
 
   def curve(self) -> None:
     """Shows the curve of the run below the cell of a notebook, or writes it to W/curve.png."""

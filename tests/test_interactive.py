@@ -318,6 +318,15 @@ def test_a_run_shows_itself(run, monkeypatch, caplog, tmp_path):
   assert [*shown[0]] == ['image/png']
 
 
+def test_its_history_is_a_table(run):
+  history = run.history
+  evaluations = lines(run.workdir, 'eval')
+  found = history[history.kind == 'eval']
+  assert found.step.tolist() == [line['step'] for line in evaluations]
+  assert found.accuracy.tolist() == [line['accuracy'] for line in evaluations]
+  assert history.step.is_monotonic_increasing and 'learning_rate' in history
+
+
 def test_its_worst_answers_are_a_table(run):
   worst, rows = run.worst(), table(1, 11)
   assert worst['loss'].is_monotonic_decreasing

@@ -57,20 +57,14 @@ def read(
   """Yields the Examples of a split; unusable ones go to `problems`.
   whole: keep in data.train what table.eval_share would hold out."""
   share = 0.0 if whole or config.data.eval else config.table.eval_share
-  if share:
-    examples = list(_read(config, 'train', problems))
-    held_out = _held_out(examples, share, problems)
-    for example in examples:
-      if (example.texts in held_out) == (split == 'eval'):
-        yield example
+  if not share:
+    yield from _read(config, split, problems)
     return
-  examples = _read(config, split, problems)
-  if split == 'eval' and config.table.regression and config.data.eval.startswith('tfds:'):
-    examples = list(examples)
-    if all(example.label == -1 for example in examples):  # as in the test set of STS-B
-      problems.counts['with the hidden label -1 (predicted, not scored)'] = len(examples)
-      examples = [example._replace(label=None) for example in examples]
-  yield from examples
+  examples = list(_read(config, 'train', problems))
+  held_out = _held_out(examples, share, problems)
+  for example in examples:
+    if (example.texts in held_out) == (split == 'eval'):
+      yield example
 
 
 def _held_out(examples, share, problems):
@@ -148,5 +142,5 @@ def _may_lack_label(row, column, where, split, problems):
   there = f'{listed(columns_of(row))}{resembling(column, columns_of(row))}'
   what = 'a label'
   if not has_column:
-    what = f'the label column {quoted(column)}; name one of these, table.label_column: {there}'
+    what = f'the column {quoted(column)}; name one of these with table.label_column: {there}'
   return not problems.lacks(what, where, split)

@@ -15,6 +15,7 @@ import dataclasses
 import itertools
 import numbers
 import os
+import warnings
 from collections import Counter
 from typing import Any
 
@@ -167,8 +168,9 @@ def split(rows: pd.DataFrame, folds: int, labels: str, groups: str, seed: int) -
     kind, of_rows = model_selection.StratifiedGroupKFold, list(map(str, rows[groups]))
   try:
     splitter = kind(folds, shuffle=True, random_state=seed)
-    for fold, (_, held_out) in enumerate(splitter.split(rows, classes, of_rows)):
-      fold_of[held_out] = fold
+    with warnings.catch_warnings(action='ignore'):  # of a rare label, see below
+      for fold, (_, held_out) in enumerate(splitter.split(rows, classes, of_rows)):
+        fold_of[held_out] = fold
   except ValueError:
     raise InputError(
       f'folds={folds} is not possible with these rows; give 2 or more, but no more than the most '

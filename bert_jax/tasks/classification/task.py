@@ -292,7 +292,11 @@ def rows(config: ConfigDict, tokenizer: Tokenizer, split: str, problems: Problem
   out = Texts(config, tokenizer, problems.chosen(examples, few), problems)
   odd = problems.counts[NO_LETTER]
   if odd:
-    log.warning('%s: %s: empty, or numbers or signs alone', split, counted(odd, NO_LETTER))
+    log.warning(
+      '%s: %s: empty, or numbers or signs alone; leave out the rows without a text',
+      split,
+      counted(odd, NO_LETTER),
+    )
   if split != 'train' and label_sets.positive(config.table):
     log.info('f1 is of %r, the second of table.labels', values(config.table)[1])
   return out

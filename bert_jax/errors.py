@@ -44,7 +44,7 @@ class Unwritten(InputError):
 @contextlib.contextmanager
 def writing(
   path: object,
-  advice: str = 'check that it is a folder on a disk or bucket with room, or use another',
+  advice: str = 'check the disk or bucket, or use another folder',
 ) -> Iterator[None]:
   """A context in which an OSError means that the path cannot be written."""
   try:

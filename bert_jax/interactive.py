@@ -3,7 +3,8 @@
     run = bert_jax.finetune(rows, 'W', model='minilm', epochs=5, **{'table.text_column': 'body'})
     print(run.metrics, run.evaluate(other_rows))
     run.model.predict(new_rows)
-    run.curve(), run.history
+    run.curve()
+    run.history  # a DataFrame
     run.worst()  # a DataFrame
 
 A run is described as on the command line: by a config file, its argument, and the config's fields

@@ -216,7 +216,7 @@ def numbers(optimizer: ConfigDict, steps: int) -> dict[str, Any]:
   if warmup >= steps:
     raise InputError(
       f'optimizer.warmup of {warmup} steps leaves nothing of a run of {steps}; lower it (below 1 '
-      'it is a share of the run), or begin with a recipe for short runs (pretrain.py:runlocal).'
+      'it is a share of the run).'
     )
   found = {'peak': optimizer.learning_rate, 'steps': steps, 'warmup': warmup, 'decay': decay}
   return {name: np.float32(x) for name, x in found.items()}

@@ -214,7 +214,7 @@ def test_a_table_that_cannot_be_read_names_its_field(tmp_path, content, fields, 
   ('sentence,label\na,b\nb,\n', 'WARNING'),
   ('sentence,label\na\udcff,b\nb,c\n', 'WARNING'),
 ])  # fmt: skip
-def test_what_is_left_out_or_mended_is_a_warning(tmp_path, content, level, caplog):
+def test_what_is_left_out_or_no_character_is_a_warning(tmp_path, content, level, caplog):
   path = tmp_path / 'a.csv'
   path.write_bytes(content.encode(errors='surrogateescape'))
   problems = Problems('train', skip=True)

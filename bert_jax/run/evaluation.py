@@ -141,10 +141,10 @@ def _scored(source, outputs, family_scores):
 
 
 def warn(result: Mapping[str, float], source: Any, answers: list[dict], judge: str) -> None:
-  """Warns, after a run's last evaluation, of a model that gives one answer to everything, or some
-  labels never, and of one that is worse by its metric `judge` than the logistic regression of
-  run/frozen.py or than frequencies alone. In an early evaluation this is usual, and its line of
-  metrics says so."""
+  """Warns of a model that gives one answer to everything, or some labels never, and of one that is
+  worse by its metric `judge` than the logistic regression of run/frozen.py or than a guess. It is
+  asked after a run's last evaluation: in an early one this is usual, and its line of metrics says
+  so."""
   if not hosts.first():
     return
   if 'constant' in result:
@@ -168,13 +168,13 @@ def warn(result: Mapping[str, float], source: Any, answers: list[dict], judge: s
       value,
       frozen,
     )
-  if isinstance(level, metrics.LossLevel) and value > level.value:
+  if level and result.get(f'{judge}_below_{level.kind}', 0) < 0:
     log.warning(
-      '%s is %.3f, above the %.3f of frequencies alone: the model does not use the context yet; '
-      'train longer, or with another optimizer.learning_rate',
+      '%s is %.3f, worse than its %s, a guess without the input; train longer, or with another '
+      'optimizer.learning_rate',
       judge,
       value,
-      level.value,
+      level.kind,
     )
 
 

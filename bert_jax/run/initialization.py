@@ -25,6 +25,7 @@ from bert_jax.text import files, record_sources
 from bert_jax.timeline import RATE
 from bert_jax.workdir import checkpoint, contents, saved_steps, trained
 
+SHOWN = 8  # differences between two configs that a sentence names
 SCRATCH, WEIGHTS, CONTINUED = 'scratch', 'weights', 'continued'
 
 
@@ -123,6 +124,8 @@ def _continued_config(config: ConfigDict, workdir: Path) -> ConfigDict:
   config = _filled_in(config, workdir)
   changes = config_lib.changes(begun, config)
   changes = [x for x in changes if x.partition(':')[0] not in config_lib.LENGTH]
+  if len(changes) > SHOWN:
+    changes[SHOWN:] = [f'and {len(changes) - SHOWN} more']
   if changes:
     raise InputError(
       f'{workdir} holds a run with another config ({"; ".join(changes)}); give the '

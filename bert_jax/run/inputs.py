@@ -247,8 +247,8 @@ def check_past(now: Timeline, then: Timeline, step: int) -> None:
   if decisive:
     raise InputError(
       f'the run has come to step {step}, and in one of {now.steps} steps its past would be another '
-      f'({", ".join(decisive)} has its steps by the length of the run): leave the length, or go on '
-      'in another workdir that starts from this one (config.init_from).'
+      f'({", ".join(decisive)}), since what happens at a step depends on the length; leave the '
+      'length, or begin another run from this one (config.init_from).'
     )
   if now.steps != then.steps:
     rates = 'its rate of learning is as if it had been so from the start'

@@ -61,7 +61,7 @@ class Ask(abc.ABC):
     self.model = model
 
   @classmethod
-  def suits(cls, model: 'Model') -> Any:
+  def suits(cls, model: 'Model') -> bool:
     """Whether a model that has the parts can answer it."""
     return True
 

@@ -43,7 +43,7 @@ REMARKS = {
     '{fix}.'),
   'cut': Remark(0.05, '{value:.0%} of the texts are cut; if that matters, {fix}.'),
   'contradicted': Remark(0,
-    'texts that stand in the training data again with another label: {value}; {fix}.'),
+    'training texts that are read alike and have another label: {value}, such as {fix}.'),
   'alike': Remark(0, 'labels that differ from another in case alone: {value}; {fix}.'),
   'few': Remark(0.1,
     'so few examples are evaluated that a score is uncertain by {value:.0%} (1/sqrt(N)); {fix}.'),
@@ -73,7 +73,8 @@ def about_examples(
   out = about_vocabulary(config, {'': pieces(sampled, tokenizer)})
   if 'eval' in sources:
     out += about_copies(sources['train'], sources['eval'])
-    out += about('few', sources['eval'].size ** -0.5, 'evaluate on more of them')
+    scored = getattr(sources['eval'], 'scored', 0) or sources['eval'].size
+    out += about('few', scored**-0.5, 'evaluate on more of them')
   return out
 
 
@@ -87,14 +88,16 @@ def about_copies(train: Any, evaluated: Any) -> list[str]:
 
 
 def about_contradictions(train: Any) -> list[str]:
-  """A warning about texts of training Examples that stand there again with another label."""
+  """A warning about texts of training Examples that stand there again, as far as they are read,
+  with another label."""
   first, again = {}, []
   labels = train.per_example['labels']
   for i, text in zip(spaced(len(train.texts), COMPARED), sampled_texts(train.texts)):
     if text.strip(b'|') and first.setdefault(text, labels[i]) != labels[i]:
       again.append(i)
   shown = [' '.join(map(train.tokenizer.decode, train.texts[i])) for i in again[:1]]
-  return about('contradicted', len(again), f'keep one of the two, of {listed(shown)} and others')
+  fix = 'keep one of the two, or read more of long texts (data.seq_length)'
+  return about('contradicted', len(again), f'{listed(shown)}; {fix}')
 
 
 def sampled_texts(texts: Sequence[Sequence[np.ndarray]]) -> Iterator[bytes]:

@@ -24,8 +24,8 @@ def is_frame(rows: Any) -> bool:
 def table_of(rows: Any, name: str) -> Any:
   """The pyarrow.Table of a DataFrame, a data set of `datasets`, a dict {column: values}, or rows:
   texts, or dicts {column: value}; what a dict lacks is null. A column of values of several types,
-  such as numbers among texts, is one of texts, as in a CSV. name: of the rows, for the InputError
-  if they are no table."""
+  such as numbers among texts, is one of texts. name: of the rows, for the InputError if they are no
+  table."""
   import pyarrow as pa
 
   if isinstance(rows, Mapping) and rows and all(hasattr(x, 'with_format') for x in rows.values()):
@@ -38,7 +38,7 @@ def table_of(rows: Any, name: str) -> Any:
     raise InputError(
       f'{name} cannot be a table ({first_line(error)}); give a DataFrame, a dict {{column: values}}'
       ' or a list of texts or of dicts {column: value}, none of them None, each column with one '
-      'name and values of one type (leave out columns that are not read).'
+      'name, and no lists among its texts (leave out columns that are not read).'
     ) from None
   about = (table.schema.metadata or {}).get(KEPT)
   return table.replace_schema_metadata({KEPT: about} if about else None)
@@ -79,12 +79,12 @@ def _of_columns(columns):
   for column, values in columns.items():
     try:
       columns[column] = pa.array(values, from_pandas=True)
-    except pa.ArrowException:
+    except pa.ArrowException as error:
       plain = [pa.scalar(value, from_pandas=True).as_py() for value in values]
       if any(isinstance(value, (list, dict, bytes)) for value in plain):
-        raise
+        raise TypeError(f'column {column!r}: {first_line(error)}') from None
       texts = [value if value is None else tables.text_of(value) for value in plain]
-      log.info('column %r has values of several types, which are read as texts', column)
+      log.warning('column %r has values of several types, which are read as texts', column)
       columns[column] = pa.array(texts)
   return pa.table(columns)
 

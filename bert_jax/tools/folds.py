@@ -168,7 +168,7 @@ def split(rows: pd.DataFrame, folds: int, labels: str, groups: str, seed: int) -
     kind, of_rows = model_selection.StratifiedGroupKFold, list(map(str, rows[groups]))
   try:
     splitter = kind(folds, shuffle=True, random_state=seed)
-    with warnings.catch_warnings(action='ignore'):  # of a rare label, see below
+    with warnings.catch_warnings(action='ignore', category=UserWarning):  # see below
       for fold, (_, held_out) in enumerate(splitter.split(rows, classes, of_rows)):
         fold_of[held_out] = fold
   except ValueError:
@@ -183,4 +183,6 @@ def split(rows: pd.DataFrame, folds: int, labels: str, groups: str, seed: int) -
         f'the label {quoted(found.idxmin())} is in one fold only, whose model would not know it; '
         'leave its rows out, or join it with another.'
       )
+    if found.min() < folds:
+      log.warning('the label %s has fewer rows than there are folds', quoted(found.idxmin()))
   return fold_of

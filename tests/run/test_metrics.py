@@ -138,11 +138,14 @@ def test_sums_on_the_host_are_exact_beyond_float32():
 
 
 @pytest.mark.parametrize('value, is_said', [(6.61, True), (6.589, False), (None, False)])
-def test_a_run_that_ends_above_frequencies_alone_is_warned_of(value, is_said, caplog):
+def test_a_run_that_ends_worse_than_a_guess_is_warned_of(value, is_said, caplog):
+  """By the level of the rows that were evaluated, which may be a part."""
   source = Source()
-  source.baselines = {'mlm': LossLevel(6.59, 'unigram'), 'nsp_accuracy': Level(0.5, 'prior')}
-  result = {'nsp_accuracy': 0.4} | ({} if value is None else {'mlm': value})
+  source.baselines = {'mlm': LossLevel(7.5, 'unigram'), 'nsp_accuracy': Level(0.5, 'prior')}
+  result = {'nsp_accuracy': 0.4}
+  if value is not None:
+    result |= {'mlm': value, 'mlm_below_unigram': 6.59 - value}
   evaluation.warn(result, source, [], 'mlm')
-  assert ('mlm is 6.610, above the 6.590 of frequencies alone' in caplog.text) == is_said
+  assert ('mlm is 6.610, worse than its unigram, a guess' in caplog.text) == is_said
   evaluation.warn(result, source, [], 'nsp_accuracy')
   assert len(caplog.records) == is_said

@@ -88,6 +88,10 @@ def test_corpora_side_by_side_and_text_by_language_are_mixtures_too(corpora):
   sizes = {k: part.totals['text_tokens'] for k, part in source.parts.items()}
   assert sizes['bw'] != sizes['fw']
   assert often['bw'] / often['fw'] == pytest.approx((sizes['bw'] / sizes['fw']) ** -0.7, rel=0.01)
+  # An evaluation reads each row once.
+  held_out = source_of(on_text(corpora, '{language}.txt', f'{given} corpus.eval_share=0.3'), 'eval')
+  for name, part in held_out.parts.items():
+    assert held_out.weights[name] == pytest.approx(len(part) / len(held_out), rel=0.1)
 
 
 def test_the_second_phase_continues(corpora, tmp_path):

@@ -135,15 +135,16 @@ def test_evaluated_texts_that_are_trained_on(about, known, share):
   assert len(found) == bool(share) and all(x.startswith('9% of the evaluated') for x in found)
 
 
-@pytest.mark.parametrize('again, others', [(0, 0), (3, 0), (3, 2)])
+@pytest.mark.parametrize('again, others', [(0, 0), (3, 0), (3, 1), (5, 3)])
 def test_texts_that_stand_there_again_with_another_label(about, again, others):
   """Of 60 texts some stand there twice, and of these some with another label."""
   labelled = [(text, i % 2) for text, i in PAIRS]
   twice = [(text, label ^ (k < others)) for k, (text, label) in enumerate(labelled[:again])]
   found = about({'train': labelled + twice})
-  said = f'texts that stand in the training data again with another label: {others}; keep one of '
-  said += f"the two, of '{PAIRS[0][0]}' and others"
-  assert [x.rstrip('.') for x in found] == [said] * bool(others)
+  said = f'training texts that are read alike and have another label: {others}, such as '
+  said += f"'{PAIRS[0][0]}'; keep one of the two, or read more of long texts (data.seq_length)."
+  assert found == [said] * bool(others)
+  assert not about({'train': labelled + twice}, 'table.long_texts=windows')
   empty = [('', 0), ('', 1), (' ', 0)]
   assert about({'train': labelled + twice + empty}) == found
   assert not about({'train': labelled + twice}, 'table.regression=true')

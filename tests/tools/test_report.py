@@ -223,10 +223,6 @@ def test_scores_of_few_examples_have_intervals_and_tests_over_examples_too(tmp_p
   plain = [float(np.mean(x)) for x in right[arms[1]]]
   error = ((statistics.variance(plain) + (1 / 80) ** 2 / 12) / 3) ** 0.5
   assert row.high - row['mean'] == pytest.approx(4.302653 * error)
-  percent = compared(folder, metric='accuracy', percent=True).loc[arms[1]]
-  scaled = ['mean', 'sd', 'low', 'high', 'examples_low', 'examples_high', 'difference']
-  assert percent[scaled].to_list() == pytest.approx((100 * row[scaled]).to_list())
-  assert percent.p == pytest.approx(row.p) and percent.p_examples_low == row.p_examples_low
   # Answers to other examples are compared with none.
   of_seed = answers_folder(folder / f'{arms[1]},seed=0', '', 'b.tsv', 2)
   text = (of_seed / 'predictions.jsonl').read_text()
@@ -427,7 +423,7 @@ def test_a_report_replaces_only_what_a_report_has_written(tmp_path):
   assert '0.7 & 3 & 3.2667 ± 0.8622 & +0.2667 & ' in (out / 'table.tex').read_text()
   assert f'| {beta(7)} | 3 | 3.2667 ± 0.8622 |' in (out / 'report.md').read_text()
   shutil.rmtree(folder / f'{beta(7)},seed=0')
-  command.main([str(folder), '--out', str(out), '--percent'])
+  command.main([str(folder), '--out', str(out)])
   assert [(out / name).read_text() for name in mine] == ['mine'] * 3
   (tmp_path / 'other').mkdir()
   (tmp_path / 'other' / 'results.csv').write_text('mine')

@@ -183,7 +183,7 @@ def remarks_on(config: ConfigDict, tokenizer: Tokenizer, sources: Mapping[str, A
     longer += ', or set table.long_texts=windows'
   out = remarks.about_examples(config, tokenizer, sources)
   out += remarks.about('cut', train.cut / max(1, train.size), longer)
-  if label_column(config):
+  if label_column(config) and table.long_texts != 'windows':
     out += remarks.about_contradictions(train)
   spelt = Counter(map(str.casefold, table.labels))
   alike = [label for label in table.labels if spelt[label.casefold()] > 1]
@@ -244,13 +244,13 @@ class Pair(Classify):
   fields = ('text', 'pair')
 
   @classmethod
-  def suits(cls, model: 'Model') -> Any:
-    return not model.step or model.config.table.pair_column
+  def suits(cls, model: 'Model') -> bool:
+    return not model.step or bool(model.config.table.pair_column)
 
 
 BASELINE_FIELDS = ('data.train', 'data.eval', 'task.train_examples', *{*FIELDS} - {'table.prior'})
 LACKS = 'classifier; fine-tune one (configs/finetune.py)'
-NO_PAIRS = 'classifier of pairs; use classify for single texts, or fine-tune one on pairs'
+NO_PAIRS = 'classifier of pairs; fine-tune one (configs/finetune.py)'
 PARTS = ('encoder', 'pooler', 'classifier')
 
 CLASSIFICATION = labelled.family(

@@ -49,7 +49,9 @@ class LabelReader:
     number = finite_number(cell)
     if number is None:
       raise Unusable(
-        f'label {quoted(cell)} is not a number; table.regression wants one, such as 3.5', UNKNOWN
+        f'label {quoted(cell)} is not a number; table.regression wants one, such as 3.5 '
+        "(pandas reads commas: read_csv(.., decimal=','))",
+        UNKNOWN,
       )
     if self.table.sigmoid and self.problems.split == 'train' and not 0 <= number <= 1:
       raise Unusable(

@@ -142,5 +142,7 @@ def _may_lack_label(row, column, where, split, problems):
   there = f'{listed(columns_of(row))}{resembling(column, columns_of(row))}'
   what = 'a label'
   if not has_column:
-    what = f'the column {quoted(column)}; name one of these with table.label_column: {there}'
+    what = f'the column {quoted(column)}'
+    if split == 'train':
+      what += f'; name one of these with table.label_column: {there}'
   return not problems.lacks(what, where, split)

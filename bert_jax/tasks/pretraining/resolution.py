@@ -1,7 +1,8 @@
 """What only the data of pre-training can tell: its vocabulary, its languages, and its texts."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import tqdm
 from ml_collections import ConfigDict
@@ -76,7 +77,7 @@ def _take_languages(config, metas):
     config.corpus.languages = tuple(names)
 
 
-def check_marks(config, metas):
+def check_marks(config: ConfigDict, metas: Sequence[tuple[str, Any]]) -> None:
   """InputError if the units of a masking policy were not marked when the corpus was prepared."""
   policies = {*values_of(config.masking.policy), config.eval_masking.policy}
   prepared = [meta for _, meta in metas if meta]

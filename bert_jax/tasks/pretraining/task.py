@@ -27,7 +27,6 @@ class Language(NamedTuple):
 
   number: int  # of the language, in a batch
   rows: Rows
-  tokens: int
   counts: np.ndarray  # [V] how often each piece occurs in it
   train_tokens: int  # of the language in training
   train_counts: np.ndarray  # [V]
@@ -158,7 +157,6 @@ def _languages(config, tokenizer, split, loaded):
     out[name] = Language(
       number=numbers[name],
       rows=_rows(config, corpus, tokenizer, split, numbers[name], f'{split} {name}'.strip()),
-      tokens=len(corpus),
       counts=counts,
       train_tokens=len(train_corpus),
       train_counts=train_counts,

@@ -24,13 +24,12 @@ def main(argv: Sequence[str] | None = None) -> None:
   add('folder', nargs='+', help='workdir, or a folder of workdirs')
   add('--baseline', default='', metavar='ARM', help="to compare with, if not the sweep's")
   add('--out', default='', metavar='DIR', help='default: the folder report in the first folder')
-  add('--percent', action='store_true', help='show scores of up to 1 in percent')
   add('--svm', action='store_true', help='TF-IDF + linear SVM beside classifiers')
   args = parser.parse_args(argv)
   with command_line():
     jax.config.update('jax_platforms', 'cpu')  # a TPU is for the runs
     folders = [Path(folder) for folder in args.folder]
-    report = panels.read(*folders, baseline=args.baseline, percent=args.percent, svm=args.svm)
+    report = panels.read(*folders, baseline=args.baseline, svm=args.svm)
     out = Path(args.out or next(x for x in folders if x.is_dir()) / 'report')
     arguments.check_writable(out)
     try:

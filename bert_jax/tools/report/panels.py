@@ -10,7 +10,6 @@ from bert_jax.files import Path
 from bert_jax.tools.report import linear
 from bert_jax.tools.report import table as long_table
 from bert_jax.tools.report.comparison import compare, crossed, effects
-from bert_jax.tools.report.statistics import SCORES
 from bert_jax.tools.report.table import Results
 
 NARROW = ['arm', 'seeds', 'mean ± sd', 'difference', 'p, corrected']  # the columns in LaTeX
@@ -28,7 +27,6 @@ class Panel:
   factors: pd.DataFrame  # index arm: the fields in which arms differ, as texts
   metrics: list[str]  # the first one judges
   baseline: str  # an arm, or ''
-  percent: bool
 
   @property
   def metric(self) -> str:
@@ -47,22 +45,15 @@ class Panel:
   def compared(self, metric: str) -> pd.DataFrame:
     return compare(self.df, metric, self.baseline)
 
-  def number(self, value: float, metric: str, sign: str = '') -> str:
-    """A value of a metric as a text."""
-    digits = 2 if self.percent and SCORES.search(metric) else 4
-    return f'{value:{sign}.{digits}f}' if value == value else '-'
-
 
 class Report(NamedTuple):
   panels: list[Panel]
   results: Results
 
 
-def read(
-  *folders: Path | str, baseline: str = '', percent: bool = False, svm: bool = False
-) -> Report:
+def read(*folders: Path | str, baseline: str = '', svm: bool = False) -> Report:
   """Reads the runs below some folders. baseline: the arm to compare with; '': each sweep's.
-  percent: shows scores of up to 1 so. svm: adds a linear SVM beside classifiers."""
+  svm: adds a linear SVM beside classifiers."""
   results = long_table.results(folders)
   df = linear.with_svms(results) if svm else results.values.copy()
   if not df.final.any():
@@ -71,21 +62,14 @@ def read(
   if baseline and baseline not in arms:
     hint = suggestion(baseline, arms) or '.'
     raise InputError(f'no arm is called {baseline}; there are {", ".join(arms)}{hint}')
-  if percent:
-    for metric in filter(SCORES.search, df.metric.unique()):
-      rows = df.metric == metric
-      if df.value[rows].abs().max() <= 1:
-        df.loc[rows, ['value', 'level']] *= 100
   panels = []
   for (task, under), _ in df[df.final].groupby(['task', 'under'], sort=False):
     of_panel = df[(df.task == task) & (df.under == under)]
-    panels.append(_panel(task, under, of_panel, results, baseline, percent))
+    panels.append(_panel(task, under, of_panel, results, baseline))
   return Report(panels, results)
 
 
-def _panel(
-  task: str, under: str, df: pd.DataFrame, results: Results, baseline: str, percent: bool
-) -> Panel:
+def _panel(task: str, under: str, df: pd.DataFrame, results: Results, baseline: str) -> Panel:
   of_task = results.runs[results.runs.task == task]
   runs = of_task[of_task.under == under]
   in_means = runs[runs.counts]
@@ -112,7 +96,6 @@ def _panel(
     factors=factors.loc[:, factors.nunique(dropna=False) > 1],
     metrics=sorted(metrics, key=lambda metric: metric != judge),
     baseline=next((arm for arm in baselines if arm in set(final.arm)), ''),
-    percent=percent,
   )
 
 
@@ -130,7 +113,7 @@ def comparison(panel: Panel, metric: str) -> pd.DataFrame:
   most_seeds = table.seeds.iloc[0]  # of the baseline
   rows = []
   for arm, row in table.iterrows():
-    difference = panel.number(row.difference, metric, '+')
+    difference = number(row.difference, '+')
     if arm == panel.baseline:
       difference = 'baseline'
     elif row.shared < max(row.seeds, most_seeds):
@@ -140,11 +123,11 @@ def comparison(panel: Panel, metric: str) -> pd.DataFrame:
       {
         'arm': arm,
         'seeds': f'{row.seeds:.0f}',
-        'mean ± sd': spread(panel, metric, row),
-        '95 % over seeds': within(panel, metric, row.low, row.high),
-        '95 % over examples': within(panel, metric, row.examples_low, row.examples_high),
+        'mean ± sd': spread(row),
+        '95 % over seeds': within(row.low, row.high),
+        '95 % over examples': within(row.examples_low, row.examples_high),
         'difference': difference,
-        'its 95 %': within(panel, metric, row.difference_low, row.difference_high),
+        'its 95 %': within(row.difference_low, row.difference_high),
         'p': probability(row.p),
         'p, corrected': probability(row.p_corrected),
         'p over examples': lowest if lowest == highest else f'{lowest} to {highest}',
@@ -157,20 +140,24 @@ def comparison(panel: Panel, metric: str) -> pd.DataFrame:
   return cells
 
 
-def spread(panel: Panel, metric: str, row: pd.Series) -> str:
+def spread(row: pd.Series) -> str:
   """'0.7100 ± 0.0700 (1 of 5 collapsed)'."""
-  text = panel.number(row['mean'], metric)
+  text = number(row['mean'])
   if pd.notna(row.sd):
-    text += f' ± {panel.number(row.sd, metric)}'
+    text += f' ± {number(row.sd)}'
   if row.collapsed:
     text += f' ({row.collapsed:.0f} of {row.seeds:.0f} collapsed)'
   return text
 
 
-def within(panel: Panel, metric: str, low: float, high: float) -> str:
+def number(value: float, sign: str = '') -> str:
+  return f'{value:{sign}.4f}' if value == value else '-'
+
+
+def within(low: float, high: float) -> str:
   if pd.isna(low):
     return '-'
-  return f'{panel.number(low, metric)} to {panel.number(high, metric)}'
+  return f'{number(low)} to {number(high)}'
 
 
 def probability(p: float) -> str:
@@ -196,7 +183,7 @@ def more_tables(panel: Panel) -> dict[str, pd.DataFrame]:
   others = {'arm': panel.arms}
   for metric in panel.metrics[1:]:
     rows = panel.compared(metric).iterrows()
-    others[metric] = [spread(panel, metric, row) for _, row in rows]
+    others[metric] = [spread(row) for _, row in rows]
   if len(others) > 1:
     tables['other scores, mean ± sd'] = pd.DataFrame(others)
   factors = crossed(panel.factors)
@@ -214,8 +201,8 @@ def table_of_effects(panel: Panel, factors: pd.DataFrame) -> pd.DataFrame:
     rows.append(
       {
         'effect': effect,
-        'mean': panel.number(row.difference, metric, '+'),
-        'its 95 %': within(panel, metric, row.difference_low, row.difference_high),
+        'mean': number(row.difference, '+'),
+        'its 95 %': within(row.difference_low, row.difference_high),
         'p': probability(row.p),
       }
     )

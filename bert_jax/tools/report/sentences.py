@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from bert_jax.metrics import LOSSES, REGRESSION
-from bert_jax.tools.report.panels import Panel, probability
+from bert_jax.tools.report.panels import Panel, number, probability
 
 HARDLY = 0.02  # of the way from a guess to a perfect score
 
@@ -18,13 +18,13 @@ def notes(panel: Panel) -> Iterator[str]:
     df = df[df['level'].notna()]
     if df.empty:
       continue
-    guess = f'{panel.number(df["level"].mean(), metric)} ({df.level_kind.iloc[0]})'
+    guess = f'{number(df["level"].mean())} ({df.level_kind.iloc[0]})'
     beyond = gains(df)
     if metric == panel.metric:
       yield f'To beat: {guess}.'
       frozen = panel.final(metric + REGRESSION).value
       if len(frozen):
-        level = panel.number(frozen.mean(), metric)
+        level = number(frozen.mean())
         yield f'A logistic regression on the vectors of the weights before training: {level}.'
       lost = beyond[beyond <= 0].index
       if len(lost) == len(beyond):
@@ -32,7 +32,7 @@ def notes(panel: Panel) -> Iterator[str]:
       elif len(lost):
         yield f'Not beaten by {"; ".join(lost)}.'
     elif beyond.max() < HARDLY:
-      best = panel.number(panel.compared(metric)['mean'][beyond.idxmax()], metric)
+      best = number(panel.compared(metric)['mean'][beyond.idxmax()])
       hardly.append(f'{metric}, {best} at best, where a guess has {guess}')
   if hardly:
     yield f'What hardly leaves a guess in any arm: {"; ".join(hardly)}.'
@@ -55,7 +55,7 @@ def strongest(panel: Panel) -> str:
     return 'No difference is tested.'
   arm = table.p_corrected.idxmin()
   row = table.to_dict('index')[arm]
-  difference = panel.number(row['difference'], panel.metric, '+')
+  difference = number(row['difference'], '+')
   over_examples = ''
   if pd.notna(row['p_examples_low']):
     lowest, highest = probability(row['p_examples_low']), probability(row['p_examples_high'])

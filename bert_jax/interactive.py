@@ -60,9 +60,10 @@ class Run:
     notebooks.show_curve(self.workdir)
 
   def worst(self) -> Any:
-    """A DataFrame of the answers to data.eval that `model` gets most wrong, as in worst.jsonl (see
-    tasks/README.md), the worst first; `id` is the number of the row in data.eval, from 0, if no
-    column names it (table.id_column). They are computed if they are not there."""
+    """A DataFrame of the 100 answers to data.eval whose label `model` thinks least likely, as in
+    worst.jsonl (see tasks/README.md), the worst first; of few rows some are right. `id` is the
+    place of the row in data.eval, as for iloc, if no column names it (table.id_column). They are
+    computed if they are not there."""
     import pandas as pd  # slow to import
 
     data = self.model.config.data

@@ -30,8 +30,10 @@ def write(
 
   task = TASKS[config.objective]
   source = facts.get('source') or config.init_from
+  if source == MINILM:
+    source = f'{HUB}sentence-transformers/all-MiniLM-L6-v2'
   base = PurePosixPath(source).name  # no folder of the machine
-  if source.startswith(HUB) or source == MINILM:
+  if source.startswith(HUB):
     base = source.removeprefix(HUB)
   metrics = facts.get('metrics') or {}
   scores, judge = {}, task.judge(config)

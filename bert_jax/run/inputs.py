@@ -157,9 +157,9 @@ def _check_evaluation(config, objective, sources):
   best_mode is not its mode."""
   if getattr(sources.get('eval'), 'scored', None) == 0:
     raise InputError(
-      'no example of the evaluation has a label, so there is no score; give labels in the '
-      'column of the training data (the counts of eval say what is missing), or give no '
-      'evaluation and ask the trained model.'
+      'no example of the evaluation has a label, so there is no score; is there the column of '
+      'labels, called as in the training data? Without labels give no evaluation, and ask the '
+      'trained model.'
     )
   best = config.checkpoint.best_metric
   known = (*objective.metrics, 'loss', *TASKS[config.objective].scores)

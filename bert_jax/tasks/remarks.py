@@ -82,6 +82,7 @@ def about_copies(train: Any, evaluated: Any) -> list[str]:
   """A warning about evaluated Examples whose texts are trained on: their scores say little."""
   evaluated_counts = Counter(sampled_texts(evaluated.texts))
   trained_on = {text for text in sampled_texts(train.texts) if text in evaluated_counts}
+  trained_on -= {b'', b'|'}  # without a token
   copies = sum(evaluated_counts[text] for text in trained_on)
   share = copies / max(1, evaluated_counts.total())
   return about('copies', share, 'evaluate on others (data.eval)')
@@ -93,7 +94,7 @@ def about_contradictions(train: Any) -> list[str]:
   first, again = {}, []
   labels = train.per_example['labels']
   for i, text in zip(spaced(len(train.texts), COMPARED), sampled_texts(train.texts)):
-    if text.strip(b'|') and first.setdefault(text, labels[i]) != labels[i]:
+    if text not in (b'', b'|') and first.setdefault(text, labels[i]) != labels[i]:
       again.append(i)
   shown = [' '.join(map(train.tokenizer.decode, train.texts[i])) for i in again[:1]]
   fix = 'keep one of the two, or read more of long texts (data.seq_length)'

@@ -20,7 +20,9 @@ def weights(sizes: dict[str, int], sampling: float) -> dict[str, int]:
   empty = [name for name, size in sizes.items() if not size]
   if empty or not sizes:
     text = f'language {empty[0]!r}' if empty and empty[0] else 'the corpus'
-    raise InputError(f'{text} holds no words; check the paths and filters that produce it')
+    raise InputError(
+      f'{text} holds no words: its texts are empty; check the column, paths and filters of them'
+    )
   if sampling == 1 or len(sizes) == 1:
     return dict.fromkeys(sizes, 1)
   largest = max(sizes.values())  # the largest language has weight 100

@@ -6,6 +6,7 @@ import re
 import pytest
 from released import made
 
+from bert_jax import config as c
 from bert_jax.tools import convert
 from bert_jax.workdir import trained
 from bert_jax.workdir.recorded import Split
@@ -89,9 +90,10 @@ def test_a_card_of_an_earlier_step_is_of_a_part(tmp_path):
   [
     ('hf:org/bert-base-german-cased', 'org/bert-base-german-cased'),
     ('/home/ada/secret/run_1', 'run_1'),
+    (c.MINILM, 'sentence-transformers/all-MiniLM-L6-v2'),
   ],
 )
 def test_a_card_names_what_it_was_fine_tuned_from(tmp_path, source, name):
   card = card_of(tmp_path / 'hf', config={'init_from': source})
   assert f'It began with the weights of `{name}`.' in card and 'secret' not in card
-  assert (f'\nbase_model: {name}\n' in card) == source.startswith('hf:')
+  assert (f'\nbase_model: {name}\n' in card) == ('/' in name)

@@ -62,8 +62,8 @@ class Run:
   def worst(self) -> Any:
     """A DataFrame of the 100 answers to data.eval whose label `model` thinks least likely, as in
     worst.jsonl (see tasks/README.md), the worst first; of few rows some are right. `id` is the
-    place of the row in data.eval, as for iloc, if no column names it (table.id_column). They are
-    computed if they are not there."""
+    index of a DataFrame, or the number of the row from 0, if no column names it (table.id_column).
+    They are computed if they are not there."""
     import pandas as pd  # slow to import
 
     data = self.model.config.data
@@ -179,7 +179,7 @@ def _given(folder, fields, **rows):
         raise InputError(f'{split} has no rows; give one at least.')
       path = str(folder / config_lib.ROWS / f'{split}-{frames.digest(table)}.parquet')
       values[f'data.{split}'] = path
-      tables[path] = table
+      tables[path] = frames.with_index(table, held)
   for name in values.keys() & fields.keys():
     raise InputError(f'{name} is given twice, as rows and as a field; leave one out.')
   return overrides_of(values | fields), tables

@@ -13,6 +13,7 @@ from typing import Any
 from bert_jax.errors import InputError, first_line, listed, log, quoted
 from bert_jax.text import arrow, record_sources, tables
 
+INDEX = '__index_level_0__'
 KEPT = b'huggingface'  # of a schema: it names classes. pandas' entry tells its version
 
 
@@ -87,6 +88,15 @@ def _of_columns(columns):
       log.warning('column %r has values of several types, which are read as texts', column)
       columns[column] = pa.array(texts)
   return pa.table(columns)
+
+
+def with_index(table: Any, frame: Any) -> Any:
+  """A pyarrow.Table with the index of the DataFrame of pandas that it is of, if that tells its rows
+  apart; its column is called as in Parquet files of pandas."""
+  index = getattr(frame, 'index', None)
+  if getattr(index, 'is_unique', False):
+    table = table.append_column(INDEX, [list(map(str, index))])
+  return table
 
 
 def records(frame: Any, name: str) -> list[dict[str, Any]]:

@@ -100,6 +100,23 @@ def test_labels_inside_of_objects_are_texts(tmp_path):
   assert label_sets.values(resolved(path, 'table.label_column=m.y').table) == ('0', '1')
 
 
+@pytest.mark.parametrize('make, ids', [
+  (lambda df: df.iloc[[2, 0, 1]], ['2', '0', '1']),
+  (lambda df: df.iloc[1:].set_axis(['x', 'y']), ['x', 'y']),
+  (lambda df: df.set_axis([4, 4, 5]), ['0', '1', '2']),  # which tells no rows apart
+  (lambda df: df.assign(idx=[7, 9, 8]).iloc[1:], ['9', '8']),
+  (lambda df: df.to_dict('records'), ['0', '1', '2']),
+])  # fmt: skip
+def test_rows_in_memory_are_named_by_their_index(make, ids, tmp_path):
+  held = make(pd.DataFrame(rows_of(['a', 'b'], number=3)))
+  table, path = frames.table_of(held, 'rows'), tmp_path / 't.parquet'
+  path.write_bytes(frames.parquet(frames.with_index(table, held)))
+  config = resolved(path, 'table.labels=a,b')
+  read = list(reading.read(config, 'train', Problems('train')))
+  assert [x.id for x in read] == ids
+  assert [x.texts[0] for x in read] == table.column('sentence').to_pylist()
+
+
 @pytest.mark.parametrize('suffix', ['parquet', 'jsonl'])
 def test_integers_beside_a_null_are_integers(suffix, tmp_path):
   """Of which pandas makes floats."""

@@ -15,10 +15,10 @@ def rows(config_file, first, last):
   from bert_jax import config as config_lib  # after jax.distributed.initialize
   from bert_jax import sharding
   from bert_jax.rows import batches
-  from bert_jax.tasks.pretraining import task
+  from bert_jax.tasks.pretraining import resolution, task
   from bert_jax.tokenizers import run_tokenizer
 
-  config = task.resolve(config_lib.from_json(Path(config_file).read_text()))
+  config = resolution.resolve(config_lib.from_json(Path(config_file).read_text()))
   tokenizer = run_tokenizer.load_or_train(config, None, None)
   source = task.sources(config, tokenizer, ('train',))['train']
   spec = task.objective(config, tokenizer).spec(config.batch_size)

@@ -250,7 +250,7 @@ def test_a_classifier_that_was_trained_here_knows_whether_it_reads_pairs(
   monkeypatch.setattr(model, 'step', 7)
   assert ('pair' in model.tasks) == reads_pairs and 'classify' in model.tasks
   if not reads_pairs:
-    with pytest.raises(InputError, match='has no classifier of pairs; use classify for single'):
+    with pytest.raises(InputError, match='has no classifier of pairs; fine-tune one'):
       model.pair([('a', 'b')])
 
 

@@ -425,7 +425,7 @@ def test_a_row_without_a_label_is_not_learnt_and_not_scored(
 
 @pytest.mark.parametrize('kind', ['classes', 'numbers'])
 def test_a_tfds_test_set_whose_labels_are_hidden_is_not_scored(kind, tmp_path, vocab, tokenizer):
-  """All are -1 there; of numbers one that is not says that they are labels."""
+  """All are -1 there; as a number -1 is a label."""
   tfds = pytest.importorskip('tensorflow_datasets')
   more, feature = REGRESSION, np.float32
   if kind == 'classes':
@@ -439,7 +439,7 @@ def test_a_tfds_test_set_whose_labels_are_hidden_is_not_scored(kind, tmp_path, v
   for split in labels:
     config = classification.resolve(finetune(vocab, spec, more, evaluation=f'{spec}:{split}'))
     scored.append(source_of(config, tokenizer).scored)
-  assert scored == [2, 0, 1 if kind == 'classes' else 2]
+  assert scored == ([2, 0, 1] if kind == 'classes' else [2, 2, 2])
 
 
 @pytest.mark.parametrize(

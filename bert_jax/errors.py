@@ -43,8 +43,7 @@ class Unwritten(InputError):
 
 @contextlib.contextmanager
 def writing(
-  path: object,
-  advice: str = 'check the disk or bucket, or use another folder',
+  path: object, advice: str = 'check the disk or bucket, or use another folder'
 ) -> Iterator[None]:
   """A context in which an OSError means that the path cannot be written."""
   try:

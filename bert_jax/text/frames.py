@@ -93,7 +93,7 @@ def _of_columns(columns):
 def with_index(table: Any, frame: Any) -> Any:
   """A pyarrow.Table with the index of the DataFrame of pandas that it is of, if that tells its rows
   apart; its column is called as in Parquet files of pandas."""
-  index = getattr(frame, 'index', None)
+  index: Any = getattr(frame, 'index', None)
   if getattr(index, 'is_unique', False):
     table = table.append_column(INDEX, [list(map(str, index))])
   return table

@@ -167,6 +167,7 @@ def as_released(config: ConfigDict) -> AsReleased:
 
 
 def without_effect(config: ConfigDict) -> tuple[str, ...]:
+  """The share to hold out, where other rows are evaluated."""
   return ('table.eval_share',) if config.data.eval else ()
 
 

@@ -108,9 +108,9 @@ def counted(number: int, things: str) -> str:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-  """'; did you mean X?' of the known name that resembles this one most; '' if none does."""
+  """' (did you mean X?)' of the known name that resembles this one most; '' if none does."""
   near = difflib.get_close_matches(name, list(known), 1)
-  return f'; did you mean {near[0]!r}?' if near else ''
+  return f' (did you mean {near[0]!r}?)' if near else ''
 
 
 def first_line(error: object) -> str:

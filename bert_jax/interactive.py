@@ -33,13 +33,15 @@ from bert_jax.workdir import contents, records
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Run:
-  """A run that has ended. metrics: as of train.train; {}: there was no evaluation."""
+  """A run that has ended. metrics: as of train.train; {}: there was no evaluation; `constant` is
+  among them if every example got the same answer. print(run) has them beside their baselines."""
 
   workdir: Path
   metrics: Mapping[str, float]
 
   def __repr__(self) -> str:  # one line: a notebook shows the value of a cell
-    return f'Run in {self.workdir}: {metrics_log.health(self.metrics, {}) or "not evaluated"}'
+    levels = records.read_facts(self.workdir).split('eval').baselines
+    return f'Run in {self.workdir}: {metrics_log.health(self.metrics, levels) or "not evaluated"}'
 
   @functools.cached_property
   def model(self) -> Model:

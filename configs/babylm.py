@@ -19,8 +19,9 @@ objective=masked  pseudo-log-likelihoods choose a sentence; causal: likelihoods;
 The three objectives have equal FLOPs: a causal model predicts each token, and so takes fewer steps.
 A step reads 8,192 tokens (tiny: 2,048), in rows that are cut to 32, then 64, then 128 tokens; a
 masked model reads 131 M in all (tiny: 20 M). The shape is ModernBERT's, and a masked model is
-exported as one. What was tried is in tests/MEASURED.md. The rules allow ten million words
-(`cat $DATA/babylm/*.txt | wc -w`), read ten times at most.
+exported as one. It learns with 30 % of the tokens masked, and is evaluated, as all recipes are,
+with 15 % (eval_masking.masked_lm_prob). What was tried is in tests/MEASURED.md. The rules allow ten
+million words (`cat $DATA/babylm/*.txt | wc -w`), read ten times at most.
 """
 
 from bert_jax import config as c

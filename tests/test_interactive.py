@@ -286,7 +286,7 @@ def test_no_rows_are_no_embedded_task(tmp_path):
 
 
 @pytest.mark.parametrize('call, said', [
-  (dict(model='tiny', learning_rate=1e-3), "config has no field 'learning_rate'; did you mean"),
+  (dict(model='tiny', learning_rate=1e-3), "config has no field 'learning_rate' .did you mean"),
   (dict(model='bert-elsewhere'), 'bert-elsewhere holds no run and no model'),
   (dict(epochs=2), "model is missing; give 'minilm', hf:NAME .* 'tiny' to start from random"),
   ({'model': 'tiny', 'data.train': 'a.csv'}, 'data.train is given twice, as rows and as a field'),

@@ -68,8 +68,9 @@ def check(config: ConfigDict) -> ConfigDict:
   values = flatten(config)
   for name in values:
     if name not in ALL:
-      hint = suggestion(name, ALL) or '.'
-      raise InputError(f'config has a field {quoted(name)} that nothing reads{hint}')
+      raise InputError(
+        f'config has a field {quoted(name)} that nothing reads{suggestion(name, ALL)}.'
+      )
   for name, field in SHARED.items():
     _check_field(config, values, name, field)
   task = TASKS[config.objective]

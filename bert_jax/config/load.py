@@ -43,9 +43,9 @@ def parse_arg(arg: str, **defaults: str | bool | Collection[str]) -> ConfigDict:
   for part in filter(None, arg.split(',')):
     name, equals, value = part.partition('=')
     if name not in out:
-      hint = suggestion(name, defaults) or '.'
       raise InputError(
-        f'config argument {quoted(name)} is not known here{hint} There are {", ".join(defaults)}.'
+        f'config argument {quoted(name)} is not known here{suggestion(name, defaults)}; there are '
+        f'{", ".join(defaults)}.'
       )
     if not equals and not isinstance(out[name], bool):
       raise InputError(f'config argument {quoted(name)} wants a value: {name}=...')
@@ -129,8 +129,8 @@ def _meant(name: str, config: ConfigDict) -> str:
   for field in known:
     _, _, elsewhere = ALL[field].meaning.partition(' (elsewhere: ')
     if last == field.split('.')[-1] or last in re.findall(r'\w+', elsewhere):
-      return f'; did you mean {field!r}?'
-  return suggestion(name, known) or '; python -m bert_jax.config lists all.'
+      return f' (did you mean {field!r}?).'
+  return suggestion(name, known) + '; python -m bert_jax.config lists all.'
 
 
 def names_of(overrides: Sequence[str]) -> tuple[str, ...]:

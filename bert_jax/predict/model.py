@@ -33,6 +33,8 @@ PREDICTIONS: dict[str, Prediction] = {}
 for _family in TASKS.values():
   PREDICTIONS.update(_family.predictions)
 PREDICTIONS.update(OF_ALL)
+# What an Ask computes with, which dir() of a model does not show.
+INNER = 'ask compiled hidden inside log_counts mlm_logits note outputs row_length word_hidden'
 
 
 def method_of(task: str) -> str:
@@ -95,9 +97,9 @@ class Model:
     tasks = f'asked to {", ".join(self.tasks)}'
     return f'Model({self.config.objective}, {size}, {number}, step {self.step:,}, {tasks})'
 
-  def __dir__(self):  # without the methods of tasks that the model does not have
+  def __dir__(self):  # without what tasks compute with, and the methods of those that it lacks
     lacks = {method_of(task) for task in PREDICTIONS.keys() - self.tasks.keys()}
-    return sorted({*super().__dir__()} - lacks)
+    return sorted({*super().__dir__()} - lacks - {*INNER.split()})
 
   # ---- A method for each task. Its options are described in predict/README.md. -------------------
 
@@ -239,6 +241,7 @@ class Model:
     *_, field = short
     room = packed_rows.SHORTEST
     while room < 2 * self.limit:
+      log.info('%s: compiling for texts of %d tokens', task, room)
       list(ask.replies([ask.record(short)] * (room // 5)))  # so many share the slots of two rows
       for rows in 1, 4, 16:
         if rows == 1 or rows * room <= packed_rows.TOKENS:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from bert_jax.errors import InputError, listed, log, quoted
+from bert_jax.errors import InputError, listed, log, quoted, suggestion
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.record import Option
 from bert_jax.text import frames, tables
@@ -83,7 +83,7 @@ class Ask(abc.ABC):
         asked = self.spelt(name)
         raise InputError(
           f'{task}: the table has no column {quoted(asked)}, only {listed(rows[0])}'
-          f'{tables.resembling(asked, rows[0])}; rename one, or give its values as a list.'
+          f'{suggestion(asked, rows[0])}; rename one, or give its values as a list.'
         )
     if columns != self._taken:
       self._taken = columns

@@ -159,13 +159,15 @@ class Problems:
   def columns(
     self, row: tables.Row, names: Iterable[str], where: str, advice: str = ''
   ) -> list[str]:
-    """The values of some columns of a row; Unusable if one is missing."""
-    place = row.header or where
+    """The values of some columns of a row; Unusable if one is missing, InputError if no row has
+    it."""
     try:
-      return [tables.column(row, name, place, advice) for name in names]
+      return [tables.column(row, name, where, advice) for name in names]
     except InputError as error:
-      fault = str(error).removeprefix(f'{place} ')
-      raise Unusable(fault, 'rows without a text in a column', place) from None
+      fault = str(error).removeprefix(f'{where} ')
+      if fault.startswith(f'{row.header} has'):
+        raise InputError(f'{fault}.') from None
+      raise Unusable(fault, 'rows without a text in a column') from None
 
   def json(self, path: Path, where: str) -> Any:
     """The value in a JSON file; None, and it is `wrong`, if it is no JSON."""

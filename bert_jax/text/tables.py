@@ -17,13 +17,12 @@ A file of lines may be compressed (.gz, .zst); a glob or a folder reads its file
 """
 
 import datetime
-import difflib
 import json
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from bert_jax.errors import InputError, listed
+from bert_jax.errors import InputError, listed, suggestion
 from bert_jax.files import Path
 from bert_jax.text import delimited, files, record_sources
 from bert_jax.text.encodings import Lines
@@ -31,7 +30,8 @@ from bert_jax.text.files import lines, parse_json, split_files, suffix
 
 
 class Row(dict[str, str]):
-  """One record as {column: value}. header: 'dev.tsv:1', the line that names the columns, or ''.
+  """One record as {column: value}. header: what names the columns of all rows, such as the
+  line 'dev.tsv:1', or ''.
   no_text: {column of JSON without a text: what is there}. record: what it was made of, whose values
   have types; {}: cells of text."""
 
@@ -98,7 +98,9 @@ class _Reader(NamedTuple):
   def of_records(self, path: str, split: str) -> Iterator[tuple[str, Row]]:
     for portion in record_sources.portions(path, split):
       for where, record in record_sources.rows(portion, self.counts):
-        yield where, row_of(record)
+        row = row_of(record)
+        row.header, _, _ = where.rpartition(':')
+        yield where, row
 
   def of_lines(self, path: Path) -> Iterator[tuple[str, Row]]:
     """The rows of a file of lines."""
@@ -174,20 +176,14 @@ def column(row: Row, name: str, where: str, advice: str = 'name one of these') -
     raise InputError(f'{where} has {kind} in column {there!r}; write a text there')
   if there:
     return row.get(there, '')
-  there = f'{listed(columns_of(row))}{resembling(name, columns_of(row))}'
-  raise InputError(f'{where} has no column {name!r}, only {there}; {advice}')
+  there = f'{listed(columns_of(row))}{suggestion(name, columns_of(row))}'
+  raise InputError(f'{row.header or where} has no column {name!r}, only {there}; {advice}')
 
 
 def columns_of(row: Row) -> list[str]:
   """The names of all columns of a row, but for the index of pandas."""
   names = dict.fromkeys((*row, *row.no_text))
   return [name for name in names if not name.startswith('__index_level_')]
-
-
-def resembling(name: str, names: Iterable[str]) -> str:
-  """' (did you mean X?)' of the column that resembles a name; '' without any."""
-  close = difflib.get_close_matches(name.split('|')[0], [*names], n=1)
-  return f' (did you mean {close[0]!r}?)' if close else ''
 
 
 def with_nulls(row: Row) -> dict[str, str]:

@@ -172,9 +172,10 @@ def split(rows: pd.DataFrame, folds: int, labels: str, groups: str, seed: int) -
       for fold, (_, held_out) in enumerate(splitter.split(rows, classes, of_rows)):
         fold_of[held_out] = fold
   except ValueError:
+    most = len({*of_rows}) if of_rows else max(Counter(classes).values(), default=0)
     raise InputError(
-      f'folds={folds} is not possible with these rows; give 2 or more, but no more than the most '
-      'frequent label has rows or, with groups, than there are groups.'
+      f'folds={folds} is not possible with these rows; give 2 to {most}, the number of the groups '
+      'or, without groups, of the rows that have the most frequent label.'
     ) from None
   if labels:
     found = pd.Series(fold_of).groupby(rows[labels].to_numpy()).nunique()

@@ -21,7 +21,7 @@ PRETRAIN, TABLE, NER = 'pretrain.py:runlocal', 'finetune.py:task=table', 'finetu
 @pytest.mark.parametrize(
   'spec, fields, named',
   [
-    (PRETRAIN, 'model.hiden_size=64', "'model.hiden_size'; did you mean 'model.hidden_size'"),
+    (PRETRAIN, 'model.hiden_size=64', "'model.hiden_size' (did you mean 'model.hidden_size'"),
     (PRETRAIN, 'model.num_layers=4', "did you mean 'model.num_hidden_layers'"),
     (PRETRAIN, 'model.d_model=4', "did you mean 'model.hidden_size'"),
     (PRETRAIN, 'seq_length=4', "did you mean 'data.seq_length'"),
@@ -61,7 +61,7 @@ PRETRAIN, TABLE, NER = 'pretrain.py:runlocal', 'finetune.py:task=table', 'finetu
     ('transformer_xl.py:runlocal', f'{FULL} corpus.lengths=32', 'model.memory_length=0'),
     ('pretrain.py:arch=albert', 'optimizer.layer_lr_decay=0.9', 'model.share_layers'),
     ('pretrian.py', '', 'there are configs/ablations.py, configs/babylm.py'),
-    ('pretrain.py:siz=tiny', '', "'siz' is not known here; did you mean 'size'?"),
+    ('pretrain.py:siz=tiny', '', "'siz' is not known here (did you mean 'size'?)"),
     ('pretrain.py:size', '', "'size' wants a value"),
     ('pretrain.py:size=giant', '', "size 'giant'"),
     ('finetune.py:objective=electra', '', 'configs/pretrain.py'),
@@ -177,7 +177,7 @@ def test_labels_are_texts_whatever_they_look_like(text, labels):
   'change, sentence',
   [
     (lambda x: x.optimizer.__delitem__('beta1'), 'config.optimizer.beta1 is missing'),
-    (lambda x: x.optimizer.update(beta_1=0.1), 'beta_1.*nothing reads; did you mean .*beta1'),
+    (lambda x: x.optimizer.update(beta_1=0.1), 'beta_1.*nothing reads .did you mean .*beta1'),
     (lambda x: config.set_field(x, 'table.labels', 'a,b'), "labels is 'a,b', which is not a tuple"),
     (lambda x: x.update(masking={'masked_lm_prob': 0.15}), 'means nothing to objective'),
   ],

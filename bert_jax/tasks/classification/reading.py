@@ -14,18 +14,18 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from bert_jax.errors import InputError, listed, quoted
+from bert_jax.errors import InputError, listed, quoted, suggestion
 from bert_jax.tasks.ask import ID_COLUMNS
 from bert_jax.tasks.classification import label_sets
 from bert_jax.tasks.classification.label_sets import LabelReader
 from bert_jax.tasks.faulty_records import Problems, reads
 from bert_jax.text import documentation, documents
-from bert_jax.text.tables import Row, columns_of, first_of, resembling
+from bert_jax.text.tables import Row, columns_of, first_of
 
 EMBEDDED_EVAL_SHARE = 0.1  # the share of the modules that is held out
 FIELDS = (
   'table.text_column, pair_column (a second text), label_column, '
-  'or table.columns if there is no header'
+  'or, if a file has no header, all columns with table.columns'
 )
 NO_LETTER = 'texts without a letter (kept)'  # a kind of fault
 HINT = f'name one of these with {FIELDS}'
@@ -111,7 +111,7 @@ def _read(config, split, problems):
   for number, (where, row) in enumerate(rows):
     id_column = table.id_column or first_of(row, ID_COLUMNS)
     wanted = [*text_columns, id_column] if id_column else [*text_columns]
-    if split == 'train' and row.header:  # a row of JSON lacks what is null
+    if split == 'train' and row.header and not row.record:  # its label may be null
       wanted.append(label_column)
     with problems.of_record(where):
       values = problems.columns(row, wanted, where, HINT)
@@ -139,7 +139,7 @@ def _label(row, column, labels, where):
 def _may_lack_label(row, column, where, split, problems):
   """Counts a row without a label; whether it is kept, as in evaluations."""
   has_column = first_of(row, column) or first_of(row.no_text, column)
-  there = f'{listed(columns_of(row))}{resembling(column, columns_of(row))}'
+  there = f'{listed(columns_of(row))}{suggestion(column, columns_of(row))}'
   what = 'a label'
   if not has_column:
     what = f'the column {quoted(column)}'

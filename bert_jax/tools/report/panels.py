@@ -60,8 +60,9 @@ def read(*folders: Path | str, baseline: str = '', svm: bool = False) -> Report:
     raise InputError('no run has been evaluated yet; wait for the first evaluation.')
   arms = df.arm.unique()
   if baseline and baseline not in arms:
-    hint = suggestion(baseline, arms) or '.'
-    raise InputError(f'no arm is called {baseline}; there are {", ".join(arms)}{hint}')
+    raise InputError(
+      f'no arm is called {baseline}{suggestion(baseline, arms)}; there are {", ".join(arms)}.'
+    )
   panels = []
   for (task, under), _ in df[df.final].groupby(['task', 'under'], sort=False):
     of_panel = df[(df.task == task) & (df.under == under)]

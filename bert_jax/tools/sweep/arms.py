@@ -81,8 +81,10 @@ def arms_before(root: str) -> dict[str, Arm]:
 def check_known(name: str, arms: Mapping[str, Arm], option: str) -> None:
   """InputError if an option names an arm that there is not."""
   if name not in arms:
-    known, hint = ', '.join(arms) or 'none', suggestion(name, arms) or '.'
-    raise InputError(f'{option} {quoted(name)} is no arm; there are {known}{hint}')
+    known = ', '.join(arms) or 'none'
+    raise InputError(
+      f'{option} {quoted(name)} is no arm{suggestion(name, arms)}; there are {known}.'
+    )
 
 
 def arms_of(

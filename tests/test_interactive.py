@@ -96,7 +96,7 @@ def test_whoever_reads_a_run_takes_its_best_checkpoint(
   (tmp_path / 'copy').mkdir()
   copy = shutil.copytree(folder, tmp_path / 'copy' / 'W')
   last = bert_jax.finetune(
-    table(), copy, eval=rows, **fields | {'checkpoint.best_metric': 'accuracy'}
+    table(), copy, eval=rows, **fields | {'checkpoint.best_metric': f'f1_{LABELS[0]}'}
   )
   assert last.model.step == 9 and last.metrics['cross_entropy'] == losses[9]
   # A run begins with the weights of the best, and goes on from the newest.

@@ -33,7 +33,7 @@ import numpy as np
 
 from bert_jax.command_line import CHECKPOINT, command_line, command_parser
 from bert_jax.copies import keep_compiled
-from bert_jax.errors import InputError, log, writing
+from bert_jax.errors import InputError, about, log, writing
 from bert_jax.files import Path
 from bert_jax.predict import export, lines
 from bert_jax.predict.model import OF_ALL, Model
@@ -102,7 +102,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     ask = model.ask(task, **{name: getattr(args, name) for name in options()})
     columns = names_in(args.columns)
     if columns:
-      check_columns(ask, columns)
+      with about('--columns'):
+        ask.from_parts(columns)
     count, unanswered = 0, []
     with output(args.output) as file:
       for chunk in chunks:
@@ -131,17 +132,6 @@ def tell(model: Model, count: int, unanswered: list, faults: Counter, source: st
     log.warning(message, len(unanswered), count, first)
     if len(unanswered) == count:
       sys.exit(1)
-
-
-def check_columns(ask: Ask, columns: Sequence[str]) -> None:
-  """InputError if there are more or fewer than a record has fields."""
-  try:
-    ask.from_parts(columns)
-  except InputError:
-    raise InputError(
-      f'--columns names {len(columns)} ({", ".join(columns)}), and this task reads one for each of '
-      f'its fields: {", ".join(ask.fields)}{ask.advice}.'
-    ) from None
 
 
 def names_in(columns: str) -> list[str]:

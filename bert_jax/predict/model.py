@@ -47,8 +47,8 @@ class Model:
 
   A method takes a list, a generator or a DataFrame, and options (None: the default). It returns for
   each element a dict as the command line prints it: its fields, and the answer or `error` beside;
-  of a DataFrame one. Methods called as tasks answer texts in short. Of one text or dict the one
-  answer is returned.
+  of a DataFrame one. Methods called as tasks answer texts in short. Of one text, tuple (a pair) or
+  dict the one answer is returned.
 
   source: a run's workdir, a Hugging Face folder, or a trained.Trained. checkpoint: as of
   bert_jax.load. dtype: of matrix products and their weights, 'float32' or 'bfloat16'; '': as in its
@@ -196,7 +196,7 @@ class Model:
     return self._answers(task, values, options, is_short=True)
 
   def _answers(self, task, values, options, is_short=False):
-    if isinstance(values, (str, dict)):
+    if isinstance(values, (str, tuple, dict)):
       return self._answers(task, [values], options, is_short)[0]
     is_frame = frames.is_frame(values)
     if not is_frame and (isinstance(values, bytes) or not isinstance(values, Iterable)):

@@ -168,8 +168,6 @@ def warn(result: Mapping[str, float], source: Any, answers: list[dict], judge: s
       value,
       frozen,
     )
-  if level and level.value == 1:
-    log.warning('all evaluated examples have one label, so %s says little', judge)
   if level and result.get(f'{judge}_below_{level.kind}', 0) < 0:
     log.warning(
       '%s is %.3f, worse than its %s, a guess without the input; train longer, or with another '

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import jax
 
+from bert_jax.errors import log
+
 # Options of mallopt(3) in glibc's malloc.h.
 TRIM_THRESHOLD, MMAP_MAX, ARENA_MAX = -1, -4, -8
 MOST_CORES = 16  # on more, threads would wait for each other
@@ -23,12 +25,20 @@ def one_heap() -> None:
 
 
 def keep(step: jax.stages.Compiled, mesh: jax.sharding.Mesh) -> None:
-  """Has this process keep what it frees, if a CPU computes the step and there is room."""
+  """Has this process keep what it frees, if a CPU computes the step and there is room; warns if
+  there is not enough for one step."""
   sizes = step.memory_analysis()
   if sizes is None or mesh.devices.flat[0].platform != 'cpu':
     return
-  needed = sizes.temp_size_in_bytes * mesh.local_mesh.size
-  if ROOM * needed <= _there_is():
+  needed, there_is = sizes.temp_size_in_bytes * mesh.local_mesh.size, _there_is()
+  if needed > there_is:
+    log.warning(
+      'the temporaries of a step are %.0f GiB, and this machine has %.0f: the system may kill the '
+      'run; lower batch_size, or raise optimizer.accumulation, which cuts a step into parts',
+      needed / 2**30,
+      there_is / 2**30,
+    )
+  if ROOM * needed <= there_is:
     _set(TRIM_THRESHOLD, -1)
     _set(MMAP_MAX, 0)
 

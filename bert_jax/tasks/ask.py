@@ -153,8 +153,8 @@ class Ask(abc.ABC):
   def from_parts(self, parts: Sequence[str]) -> dict[str, Any]:
     if len(parts) != len(self.fields):
       raise InputError(
-        f'a line has {len(parts)} of the fields that this task reads between tabs: '
-        f'{", ".join(self.fields)}{self.advice}'
+        f'{len(parts)} given where this task reads {len(self.fields)}: {", ".join(self.fields)} '
+        f'(in a line between tabs, in Python a tuple or dict){self.advice}'
       )
     return dict(zip(self.fields, parts))
 

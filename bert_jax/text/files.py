@@ -33,7 +33,7 @@ def is_named(spec: str) -> bool:
 
 def called(name: str) -> str:
   """What the file of a name is called in messages: as it is, but for rows that were in memory."""
-  return IN_MEMORY.sub(r'rows of \1', name)
+  return IN_MEMORY.sub(r'table of \1', name)
 
 
 def parts(spec: str, languages: Iterable[str] = ()) -> list[tuple[str, str]]:
@@ -100,7 +100,7 @@ def expand(spec: str) -> list[Path]:
       found = Bucket(_pattern(path)).matches()
     else:
       found = [Path(name) for name in glob.glob(_pattern(path), recursive=True)]
-    advice = f'{spec} does not exist; give a file, a glob, a folder, tfds:NAME or hf:NAME'
+    advice = f'{spec!r} does not exist; give a file, a glob, a folder, tfds:NAME or hf:NAME'
     if glob.has_magic(spec):
       advice = f'no file matches {spec}; check the pattern'
   paths = sorted(file for file in found if isinstance(file, Bucket) or file.is_file())

@@ -85,7 +85,11 @@ def _of_columns(columns):
       if any(isinstance(value, (list, dict, bytes)) for value in plain):
         raise TypeError(f'column {column!r}: {first_line(error)}') from None
       texts = [value if value is None else tables.text_of(value) for value in plain]
-      log.warning('column %r has values of several types, which are read as texts', column)
+      log.warning(
+        'column %r has values of several types, which are read as texts, numbers and truth values '
+        "as in JSON: 2.0 is '2', True is 'true'",
+        column,
+      )
       columns[column] = pa.array(texts)
   return pa.table(columns)
 

@@ -52,7 +52,7 @@ class Folds:
   def __repr__(self) -> str:
     panel = report.read(self.workdir).panels[0]
     table = panel.compared(panel.metric)[SHOWN].dropna(axis='columns', how='all')
-    out = f'{panel.metric} over folds:\n{table.round(4).to_string()}'
+    out = f'{panel.metric} over folds (intervals from three on):\n{table.round(4).to_string()}'
     if table.collapsed.any():
       out += '\ncollapsed: folds whose answers are all alike; an arm of such folds alone has no p'
     plain = self.metrics.get(panel.metric + REGRESSION)
@@ -67,7 +67,8 @@ class Folds:
 
   def compare(self, metric: str = '') -> pd.DataFrame:
     """The means of a metric over folds and their paired differences to the baseline, as
-    report.compare has them over seeds. '': the metric by which the runs are judged."""
+    report.compare has them over seeds; intervals and p values from three folds on. '': the metric
+    by which the runs are judged."""
     panel = report.read(self.workdir).panels[0]
     return panel.compared(metric or panel.metric).rename(columns={'seeds': 'folds'})
 
@@ -172,10 +173,9 @@ def split(rows: pd.DataFrame, folds: int, labels: str, groups: str, seed: int) -
       for fold, (_, held_out) in enumerate(splitter.split(rows, classes, of_rows)):
         fold_of[held_out] = fold
   except ValueError:
-    most = len({*of_rows}) if of_rows else max(Counter(classes).values(), default=0)
     raise InputError(
-      f'folds={folds} is not possible with these rows; give 2 to {most}, the number of the groups '
-      'or, without groups, of the rows that have the most frequent label.'
+      f'folds={folds} is not possible with these rows; give 2 or more, but no more than the most '
+      'frequent label has rows or, with groups, than there are groups.'
     ) from None
   if labels:
     found = pd.Series(fold_of).groupby(rows[labels].to_numpy()).nunique()

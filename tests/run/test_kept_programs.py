@@ -7,6 +7,7 @@ import sys
 from types import SimpleNamespace
 
 import jax
+import numpy as np
 import pytest
 from jax._src import cache_key
 from jax.experimental.compilation_cache import compilation_cache
@@ -134,3 +135,11 @@ def test_freed_memory_is_kept_where_there_is_room(room, is_kept):
     print(faults() - first)"""
   out = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)
   assert (int(out.stdout) < 50) == is_kept
+
+
+@pytest.mark.parametrize('there_is', [1_000_000, 9_000_000])
+def test_a_step_that_needs_more_memory_than_there_is(monkeypatch, caplog, there_is):
+  monkeypatch.setattr(memory, '_there_is', lambda: there_is)
+  step = jax.jit(lambda x: (x @ x) @ (x @ x.T)).lower(np.ones((600, 600))).compile()
+  memory.keep(step, jax.make_mesh((1,), ('data',)))
+  assert ('lower batch_size' in caplog.text) == (there_is < 2e6)

@@ -216,8 +216,8 @@ def test_an_export_has_names_of_labels(run, tmp_path):
   ({'table.columns': ('sentence', 'label')}, 'table.columns is for a CSV or TSV without a header'),
   ({'table.label_separator': ';'}, 'set table.multi_label=true, or leave it'),
   ({'table.label_type': 'value'}, "for labels that are different numbers.* not for 'a', 'b'"),
-  ({'table.text_column': 'body'}, "data.train: rows of train has no column 'body'"),
-  ({'table.labels': ('a', 'c')}, "rows of train:.: label 'b' is not in the label set"),
+  ({'table.text_column': 'body'}, "data.train: table of train has no column 'body'"),
+  ({'table.labels': ('a', 'c')}, "table of train:.: label 'b' is not in the label set"),
 ])  # fmt: skip
 def test_what_cannot_apply_to_rows_in_memory_is_told(given, said, tmp_path):
   with pytest.raises(InputError, match=said) as told:

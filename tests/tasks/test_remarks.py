@@ -20,7 +20,8 @@ def remarks_on(config, *overrides):
 
 
 def said(*overrides):
-  return remarks_on('configs/pretrain.py:runlocal', 'corpus.eval_share=0.2', *overrides)
+  found = remarks_on('configs/pretrain.py:runlocal', 'corpus.eval_share=0.2', *overrides)
+  return [x for x in found if not x.startswith('so few tokens')]
 
 
 def vocabulary(shared, name):
@@ -126,13 +127,20 @@ def test_that_many_texts_are_cut(about, cut, fields, share, field):
   assert not share or (found[0].startswith(f'{share}% of the texts') and field in found[0])
 
 
-@pytest.mark.parametrize('known, share', [(1, 0), (2, 10)])
-def test_evaluated_texts_that_are_trained_on(about, known, share):
+@pytest.mark.parametrize('known', [0, 1, 2])
+def test_evaluated_texts_that_are_trained_on(about, known):
   """Of 20 or 21 others."""
   labelled = [(text, i % 2) for text, i in PAIRS]
   evaluated = [*labelled[39:40] * known, *labelled[40:]]
-  found = [x for x in about({'train': labelled[:40], 'eval': evaluated}) if 'of the evaluated' in x]
-  assert len(found) == bool(share) and all(x.startswith('9% of the evaluated') for x in found)
+  found = [x for x in about({'train': labelled[:40], 'eval': evaluated}) if 'by heart' in x]
+  assert [f'by heart: {known};' in x for x in found] == [True] * bool(known)
+
+
+@pytest.mark.parametrize('documents, nats', [(40, '0.15'), (900, '')])
+def test_few_tokens_that_are_held_out(tmp_path, documents, nats):
+  data = f'data.train={prose(tmp_path / "a.txt", documents)}'
+  found = remarks_on('configs/pretrain.py:runlocal', 'corpus.eval_share=0.2', data)
+  assert [nats in x for x in found if x.startswith('so few tokens')] == [True] * bool(nats)
 
 
 @pytest.mark.parametrize('again, others', [(0, 0), (3, 0), (3, 1), (5, 3)])

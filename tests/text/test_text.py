@@ -212,7 +212,7 @@ PACKED = gzip.compress(random.Random(0).randbytes(5000).hex().encode() + b'\n')
 @pytest.mark.parametrize(
   'name, content, message',
   [
-    ('no.txt', None, 'no.txt does not exist; give a file'),
+    ('no.txt', None, 'no.txt. does not exist; give a file'),
     ('*.txt', None, r'no file matches .*/\*.txt; check'),
     ('', None, 'is a folder without files; give'),
     ('a.txt', b'', 'a.txt is empty; remove it, or write it again'),

@@ -30,6 +30,10 @@ def remarks(config: ConfigDict, tokenizer: Tokenizer, sources: Mapping[str, Any]
   parts = source.parts if isinstance(source, Mixture) else {'': source}
   cuts = {name: pieces(records(rows.sample), tokenizer) for name, rows in parts.items()}
   out = about_vocabulary(config, cuts)
+  held_out = getattr(sources.get('eval'), 'totals', None)  # None: there is none, or a Mixture
+  if held_out:
+    fix = 'raise corpus.eval_share, or name data.eval'
+    out += about('held_out', 3 * held_out['tokens'] ** -0.5, fix)
   if config.corpus.rows in (*PAIRS, 'single'):
     sampled = []
     for _, spec in files.parts(config.data.train, config.corpus.languages):

@@ -12,7 +12,7 @@ import jax
 
 from bert_jax.errors import log
 
-# Options of mallopt(3) in glibc's malloc.h.
+# Options of mallopt(3) in glibc's malloc.h; 128 KiB and 65,536 are their defaults.
 TRIM_THRESHOLD, MMAP_MAX, ARENA_MAX = -1, -4, -8
 MOST_CORES = 16  # on more, threads would wait for each other
 ROOM = 8  # times a step's temporaries that a machine must have: a heap has holes
@@ -33,14 +33,14 @@ def keep(step: jax.stages.Compiled, mesh: jax.sharding.Mesh) -> None:
   needed, there_is = sizes.temp_size_in_bytes * mesh.local_mesh.size, _there_is()
   if needed > there_is:
     log.warning(
-      'the temporaries of a step are %.0f GiB, and this machine has %.0f: the system may kill the '
-      'run; lower batch_size, or raise optimizer.accumulation, which cuts a step into parts',
-      needed / 2**30,
-      there_is / 2**30,
+      f'the temporaries of a step are {needed / 2**30:.0f} GiB, and this machine has '
+      f'{there_is / 2**30:.0f}: the system may kill the run; lower batch_size, or raise '
+      'optimizer.accumulation, which cuts a step into parts'
     )
-  if ROOM * needed <= there_is:
-    _set(TRIM_THRESHOLD, -1)
-    _set(MMAP_MAX, 0)
+  has_room = ROOM * needed <= there_is
+  # A run of this process before may have had room: in the heap of that, large arrays leave holes.
+  _set(TRIM_THRESHOLD, -1 if has_room else 1 << 17)
+  _set(MMAP_MAX, 0 if has_room else 1 << 16)
 
 
 def _there_is():

@@ -135,7 +135,8 @@ def pretrain(
 ) -> Run:
   """Pre-trains a model, as configs/pretrain.py does by its argument, such as 'size=tiny,runlocal'.
   train, eval: texts, or rows with a column corpus.text_field, or a path; None: the embedded
-  documentation. workdir, fields: as of finetune."""
+  documentation. workdir, fields: as of finetune. A step of BERT's recipe is 256 rows: on a machine
+  of little memory give batch_size=32, or optimizer.accumulation."""
   return start(f'{config_lib.CONFIGS}/pretrain.py:{recipe}', train, workdir, eval, **fields)
 
 

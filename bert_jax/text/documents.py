@@ -250,7 +250,10 @@ def _leave_out(error: InputError, counts: Counter, skip: bool) -> None:
 def _text_of(row: dict[str, Any], field: str, where: str) -> str:
   advice = 'set corpus.text_field (--text-field)'
   if field not in row:
-    raise InputError(f'{where} has no field {field!r}, only {listed(row) or "none"}; {advice}')
+    raise InputError(
+      f'{where} has no field {field!r}, only '
+      f'{listed(x for x in row if not x.startswith("__index_level_")) or "none"}; {advice}'
+    )
   text = row[field]
   if not isinstance(text, str):
     holds = 'is null' if text is None else f'holds {quoted(text)}, not text'

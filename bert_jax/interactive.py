@@ -34,7 +34,7 @@ from bert_jax.workdir import contents, records
 @dataclasses.dataclass(frozen=True, repr=False)
 class Run:
   """A run that has ended. metrics: as of train.train; {}: there was no evaluation; `constant` is
-  among them if every example got the same answer. print(run) has them beside their baselines."""
+  among them if every example got the same answer. print(run) shows baselines beside them."""
 
   workdir: Path
   metrics: Mapping[str, float]

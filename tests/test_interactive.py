@@ -309,7 +309,7 @@ def test_a_run_shows_itself(run, monkeypatch, caplog, tmp_path):
   assert (run.workdir / 'curve.png').is_file()
   notebooks.show_curve(tmp_path)
   assert 'there is no curve: no metric is known at two steps' in caplog.text
-  assert repr(run).startswith(f'Run in {run.workdir}: ')
+  assert re.match(rf'Run in {run.workdir}: .* below entropy\)', repr(run))
   assert f'accuracy {run.metrics["accuracy"]:.4g}' in repr(run)
   shown = []
   monkeypatch.setattr(notebooks, 'in_notebook', lambda: True)

@@ -107,7 +107,7 @@ def override(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
         'Python a list of these), --help lists the rest.'
       )
     if name not in known:
-      raise InputError(f'config has no field {quoted(name)}{_meant(name, config)}')
+      raise InputError(f'config has no field {quoted(name)}{_meant(name, config)}.')
     set_field(config, name, _parsed(f'config.{name}', text, ALL[name].type, ALL[name].allowed))
   if 'epochs' in given and 'min_steps' not in given:
     config.min_steps = 0
@@ -124,13 +124,13 @@ def _meant(name: str, config: ConfigDict) -> str:
   last word, or one that other programs call so (`elsewhere` in its meaning)."""
   if name in ALL:
     owners = ', '.join(task.name for task in TASKS.values() if name in task.fields)
-    return f'; it is a field of {owners}, and the config file chose another objective.'
+    return f'; it is a field of {owners}, and the config file chose another objective'
   known, last = flatten(config), name.split('.')[-1]
   for field in known:
     _, _, elsewhere = ALL[field].meaning.partition(' (elsewhere: ')
     if last == field.split('.')[-1] or last in re.findall(r'\w+', elsewhere):
-      return f' (did you mean {field!r}?).'
-  return suggestion(name, known) + '; python -m bert_jax.config lists all.'
+      return f' (did you mean {field!r}?)'
+  return suggestion(name, known) or '; python -m bert_jax.config lists all'
 
 
 def names_of(overrides: Sequence[str]) -> tuple[str, ...]:

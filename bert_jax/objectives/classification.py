@@ -89,7 +89,7 @@ class Classification(LabelledExamples):
 
   @property
   def metrics(self) -> tuple[str, ...]:
-    terms = *self.loss_weights, *(f'f1_{label}' for label in self.labels)
+    terms = tuple(self.loss_weights)
     if self.regression:
       return *terms, 'mean_absolute_error', 'pearson', 'spearman'
     if self.multi_label:

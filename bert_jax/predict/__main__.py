@@ -102,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     ask = model.ask(task, **{name: getattr(args, name) for name in options()})
     columns = names_in(args.columns)
     if columns:
-      with about('--columns'):
+      with about(f'--columns {args.columns}'):
         ask.from_parts(columns)
     count, unanswered = 0, []
     with output(args.output) as file:
@@ -127,9 +127,10 @@ def tell(model: Model, count: int, unanswered: list, faults: Counter, source: st
     if faults[fault]:
       log.warning('%s: %d', what, faults[fault])
   if unanswered:
-    first = f'line {unanswered[0]["line"]}: {unanswered[0]["error"]}'
-    message = '%d of %d lines have no answer; the first of them is %s'
-    log.warning(message, len(unanswered), count, first)
+    log.warning(
+      f'{len(unanswered)} of {count} lines have no answer; the first of them is '
+      f'line {unanswered[0]["line"]}: {unanswered[0]["error"]}'
+    )
     if len(unanswered) == count:
       sys.exit(1)
 

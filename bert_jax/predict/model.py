@@ -218,9 +218,11 @@ class Model:
     self.log_counts(said)
     lacking = [i for i, (answer, _) in enumerate(replies) if answer is None]
     if lacking:
-      message = '%s: %d of %d %ss have no answer; the first is %s %d: %s'
       first = lacking[0]
-      log.warning(message, task, len(lacking), len(replies), unit, unit, first, replies[first][1])
+      log.warning(
+        f'{task}: {len(lacking)} of {len(replies)} {unit}s have no answer; the first is '
+        f'{unit} {first}: {replies[first][1]}'
+      )
     are_rows = is_frame or (values and all(isinstance(value, dict) for value in values))
     if is_short and not are_rows:
       return ask.returned([answer for answer, _ in replies])

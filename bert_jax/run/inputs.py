@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
 from bert_jax import files, sharding
-from bert_jax.errors import InputError, log
+from bert_jax.errors import InputError, listed, log
 from bert_jax.files import Path
 from bert_jax.metrics import LossLevel
 from bert_jax.rows.batches import Batches, batches_of
@@ -162,12 +162,13 @@ def _check_evaluation(config, objective, sources):
       'trained model.'
     )
   best = config.checkpoint.best_metric
-  known = (*objective.metrics, 'loss', *TASKS[config.objective].scores)
+  known = [*objective.metrics, 'loss', *TASKS[config.objective].scores]
+  known += [f'f1_{label}' for label in getattr(sources.get('eval'), 'labels', ())]
   if not best:
     return
   if best not in known:
     raise InputError(
-      f'this objective has no {best} for checkpoint.best_metric; it has {", ".join(known)}.'
+      f'this objective has no {best} for checkpoint.best_metric; it has {listed(known, 20)}.'
     )
   level = sources['eval'].baselines.get(best) if 'eval' in sources else None
   is_loss = best in ('loss', *objective.loss_weights) or isinstance(level, LossLevel)

@@ -12,10 +12,11 @@ import jax
 
 from bert_jax.errors import log
 
-# Options of mallopt(3) in glibc's malloc.h; 128 KiB and 65,536 are their defaults.
+# Options of mallopt(3) in glibc's malloc.h.
 TRIM_THRESHOLD, MMAP_MAX, ARENA_MAX = -1, -4, -8
 MOST_CORES = 16  # on more, threads would wait for each other
 ROOM = 8  # times a step's temporaries that a machine must have: a heap has holes
+is_kept = False  # whether this process keeps what it frees
 CONTAINER = '/sys/fs/cgroup/memory.max'  # its limit in bytes, or 'max'
 
 
@@ -27,20 +28,24 @@ def one_heap() -> None:
 def keep(step: jax.stages.Compiled, mesh: jax.sharding.Mesh) -> None:
   """Has this process keep what it frees, if a CPU computes the step and there is room; warns if
   there is not enough for one step."""
+  global is_kept
   sizes = step.memory_analysis()
   if sizes is None or mesh.devices.flat[0].platform != 'cpu':
     return
   needed, there_is = sizes.temp_size_in_bytes * mesh.local_mesh.size, _there_is()
   if needed > there_is:
     log.warning(
-      f'the temporaries of a step are {needed / 2**30:.0f} GiB, and this machine has '
-      f'{there_is / 2**30:.0f}: the system may kill the run; lower batch_size, or raise '
+      f'the temporaries of a step are {needed / 2**30:.1f} GiB, and this machine has '
+      f'{there_is / 2**30:.1f}: the system may kill the run; lower batch_size, or raise '
       'optimizer.accumulation, which cuts a step into parts'
     )
   has_room = ROOM * needed <= there_is
-  # A run of this process before may have had room: in the heap of that, large arrays leave holes.
-  _set(TRIM_THRESHOLD, -1 if has_room else 1 << 17)
-  _set(MMAP_MAX, 0 if has_room else 1 << 16)
+  # Where a run of this process before had room, large arrays would leave holes in its heap. What
+  # never was set is left alone: the C library then fits its thresholds to what is freed.
+  if has_room or is_kept:
+    _set(TRIM_THRESHOLD, -1 if has_room else 1 << 17)
+    _set(MMAP_MAX, 0 if has_room else 1 << 16)
+  is_kept = has_room
 
 
 def _there_is():

@@ -159,7 +159,7 @@ def health(values: Mapping[str, float], baselines: Mapping[str, Level]) -> str:
       continue
     text = f'{name} {value:.4g}'
     level = own.get(name) or baselines.get(name)
-    if isinstance(level, LossLevel):
+    if level and level.kind in metrics.LOSSES:
       side = 'below' if value < level.value else 'ABOVE'
       text += f' ({abs(level.value - value):.2f} {side} {level.kind})'
     elif level and level.value:

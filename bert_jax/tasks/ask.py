@@ -153,8 +153,9 @@ class Ask(abc.ABC):
   def from_parts(self, parts: Sequence[str]) -> dict[str, Any]:
     if len(parts) != len(self.fields):
       raise InputError(
-        f'{len(parts)} given where this task reads {len(self.fields)}: {", ".join(self.fields)} '
-        f'(in a line between tabs, in Python a tuple or dict){self.advice}'
+        f'{len(parts)} given where a record of this task has {len(self.fields)}: '
+        f'{", ".join(self.fields)} (a line has tabs between them, Python a tuple or dict; several '
+        f'records are a list){self.advice}'
       )
     return dict(zip(self.fields, parts))
 

@@ -1,9 +1,9 @@
 """Counts faults in the data of a task by kind and names the first places of each.
 
-A record that cannot be read (a column is missing, a label is unknown) stops the run with an error
-that names its place; with data.skip_damaged=true it is left out and counted. A fault that harms
-nothing (an empty text, a wrong offset) is kept or mended, and counted. Where nothing can be read,
-the run stops in any case, with the cause and the count.
+A record that cannot be read (a line has too few columns, a label is unknown) stops the run with an
+error that names its place; with data.skip_damaged=true it is left out and counted. A fault that
+harms nothing (an empty text, a wrong offset) is kept or mended, and counted. A column that a whole
+file lacks, or data of which nothing can be read, stop the run in any case.
 """
 
 import contextlib
@@ -157,7 +157,7 @@ class Problems:
     )
 
   def columns(
-    self, row: tables.Row, names: Iterable[str], where: str, advice: str = ''
+    self, row: tables.Row, names: Iterable[str], where: str, advice: str = 'rename one'
   ) -> list[str]:
     """The values of some columns of a row; Unusable if one is missing, InputError if no row has
     it."""

@@ -39,8 +39,8 @@ REMARKS = {
   'alone': Remark(0.9,
     '{value:.0%} of the documents have one sentence, which none follows; {fix}.'),
   'copies': Remark(0,
-    'evaluated texts that are in the training data, too, and may be known by heart: {value:,}; '
-    '{fix}.'),
+    'evaluated texts that are in the training data, too, and may be known by heart: {value:,} (of '
+    '100,000 of each that are compared); {fix}.'),
   'cut': Remark(0.05, '{value:.0%} of the texts are cut; if that matters, {fix}.'),
   'contradicted': Remark(0,
     'training texts that are read alike and have another label: {value}, such as {fix}.'),
@@ -50,7 +50,7 @@ REMARKS = {
   # The losses of single tokens by frequencies alone deviate by 2.9 nats (words of WikiText-2).
   'held_out': Remark(0.03,
     'so few tokens are held out that their loss is uncertain by {value:.2f} nats (3/sqrt(N)), that '
-    'of masked ones by more; {fix}.'),
+    'of the masked ones among them by more; {fix}.'),
   'numbers': Remark(10, 'all {value} labels are numbers and are taken as classes; {fix}.'),
 }  # fmt: skip
 
@@ -88,7 +88,7 @@ def about_copies(train: Any, evaluated: Any) -> list[str]:
   trained_on = {text for text in sampled_texts(train.texts) if text in evaluated_counts}
   trained_on -= {b'', b'|'}  # without a token
   copies = sum(evaluated_counts[text] for text in trained_on)
-  return about('copies', copies, 'leave them out of one of the two')
+  return about('copies', copies, 'leave them out of data.train or data.eval')
 
 
 def about_contradictions(train: Any) -> list[str]:

@@ -16,7 +16,8 @@ is named (corpus.format), or a file's suffix tells it (`.gz` or `.zst` may follo
 
 Files are read as a stream and cut into portions of whole documents. Cutting is quick, since it only
 looks for the lines that open a document; then any process can read a portion without the rest of
-the file. A line of 64 MB is to be split first. Invalid UTF-8 is counted; other faults are errors.
+the file. A line of 64 MB (text8 is one of 100 MB) is to be split first. Invalid UTF-8 is repaired
+and counted; any other fault is an InputError.
 """
 
 import hashlib
@@ -249,9 +250,7 @@ def _leave_out(error: InputError, counts: Counter, skip: bool) -> None:
 def _text_of(row: dict[str, Any], field: str, where: str) -> str:
   advice = 'set corpus.text_field (--text-field)'
   if field not in row:
-    raise InputError(
-      f'{where} has no field {field!r}, only {listed(x for x in row if x[:2] != "__")}; {advice}'
-    )
+    raise InputError(f'{where} has no field {field!r}, only {listed(row) or "none"}; {advice}')
   text = row[field]
   if not isinstance(text, str):
     holds = 'is null' if text is None else f'holds {quoted(text)}, not text'

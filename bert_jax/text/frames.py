@@ -86,8 +86,8 @@ def _of_columns(columns):
         raise TypeError(f'column {column!r}: {first_line(error)}') from None
       texts = [value if value is None else tables.text_of(value) for value in plain]
       log.warning(
-        'column %r has values of several types, which are read as texts, numbers and truth values '
-        "as in JSON: 2.0 is '2', True is 'true'",
+        'column %r has values of several types, which are read as texts; numbers and truth values '
+        "are written so: 2.0 as '2', True as 'true'",
         column,
       )
       columns[column] = pa.array(texts)

@@ -177,7 +177,9 @@ def column(row: Row, name: str, where: str, advice: str = 'name one of these') -
   if there:
     return row.get(there, '')
   there = f'{listed(columns_of(row))}{suggestion(name, columns_of(row))}'
-  raise InputError(f'{row.header or where} has no column {name!r}, only {there}; {advice}')
+  # A null may be a record whose fields are columns.
+  place = where if NULL in row.no_text.values() else row.header or where
+  raise InputError(f'{place} has no column {name!r}, only {there}; {advice}')
 
 
 def columns_of(row: Row) -> list[str]:

@@ -52,7 +52,7 @@ class Folds:
   def __repr__(self) -> str:
     panel = report.read(self.workdir).panels[0]
     table = panel.compared(panel.metric)[SHOWN].dropna(axis='columns', how='all')
-    out = f'{panel.metric} over folds (intervals from three on):\n{table.round(4).to_string()}'
+    out = f'{panel.metric} over folds:\n{table.round(4).to_string()}'
     if table.collapsed.any():
       out += '\ncollapsed: folds whose answers are all alike; an arm of such folds alone has no p'
     plain = self.metrics.get(panel.metric + REGRESSION)

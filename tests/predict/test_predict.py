@@ -229,10 +229,12 @@ def test_classify_says_what_it_reads(make_model):
   assert same == [answer]
   assert pairs.classify(('old river', 'new')) == pairs.classify([('old river', 'new')])[0]
   (lacking,) = as_lines(pairs.ask('pair'), ['old river'])
-  assert lacking['error'].startswith('1 given where this task reads 2: text, pair (in a line')
+  assert lacking['error'].startswith(
+    '1 given where a record of this task has 2: text, pair (a line'
+  )
   single = make_model('sst2')
   (released,) = as_lines(single.ask('classify'), ['old river\tnew garden'])
-  assert released['error'].endswith('dict); --task pair reads pairs')
+  assert released['error'].endswith('list); --task pair reads pairs')
   (released,) = as_lines(single.ask('pair'), ['old river\tnew garden'])
   assert released['pair'] == 'new garden'
   (number,) = as_lines(make_model('stsb').ask('pair'), ['old river\tnew garden'])

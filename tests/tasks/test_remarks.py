@@ -133,10 +133,10 @@ def test_evaluated_texts_that_are_trained_on(about, known):
   labelled = [(text, i % 2) for text, i in PAIRS]
   evaluated = [*labelled[39:40] * known, *labelled[40:]]
   found = [x for x in about({'train': labelled[:40], 'eval': evaluated}) if 'by heart' in x]
-  assert [f'by heart: {known};' in x for x in found] == [True] * bool(known)
+  assert [f'by heart: {known} (of' in x for x in found] == [True] * bool(known)
 
 
-@pytest.mark.parametrize('documents, nats', [(40, '0.15'), (900, '')])
+@pytest.mark.parametrize('documents, nats', [(40, '0.14'), (900, '')])
 def test_few_tokens_that_are_held_out(tmp_path, documents, nats):
   data = f'data.train={prose(tmp_path / "a.txt", documents)}'
   found = remarks_on('configs/pretrain.py:runlocal', 'corpus.eval_share=0.2', data)

@@ -167,7 +167,7 @@ def test_a_report_reads_the_folder(validated):
   assert panel.baseline == out.arms[0] and [*panel.factors] == [RATE]
   assert not found.results.runs.remark.str.contains('differs').any()
   first, names, _, *rows, note = str(out).splitlines()
-  assert (first, len(rows)) == ('accuracy over folds (intervals from three on):', len(out.arms))
+  assert (first, len(rows)) == ('accuracy over folds:', len(out.arms))
   assert note.startswith('collapsed: folds') and out.compare().collapsed.any()
   assert names.split() == [*folds.SHOWN[:5], 'collapsed']
   examples = out.compare().iloc[1]  # all rows, each of which one fold holds out

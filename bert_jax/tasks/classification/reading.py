@@ -1,6 +1,6 @@
 """Reads labelled texts and pairs of texts: from a table with named columns, or the embedded task.
 
-A row without the columns, or with a label that is not in the set, cannot be used (see
+A row without a text, or with a label that is not in the set, cannot be used (see
 tasks/faulty_records.py). Texts without a letter are kept, and warned of. A row without a label
 (there is no such column, or see label_sets.LabelReader) is predicted but not scored; it is left out
 of training, and counted. With multi_label an empty cell or a null means that the text has none.
@@ -111,7 +111,7 @@ def _read(config, split, problems):
   for number, (where, row) in enumerate(rows):
     id_column = table.id_column or first_of(row, ID_COLUMNS)
     wanted = [*text_columns, id_column] if id_column else [*text_columns]
-    if split == 'train' and row.header and not row.record:  # its label may be null
+    if split == 'train' and row.header and not row.record:  # of a record the label may be null
       wanted.append(label_column)
     with problems.of_record(where):
       values = problems.columns(row, wanted, where, HINT)

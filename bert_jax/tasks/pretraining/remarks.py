@@ -32,8 +32,8 @@ def remarks(config: ConfigDict, tokenizer: Tokenizer, sources: Mapping[str, Any]
   out = about_vocabulary(config, cuts)
   held_out = getattr(sources.get('eval'), 'totals', None)  # None: there is none, or a Mixture
   if held_out:
-    fix = 'raise corpus.eval_share, or name data.eval'
-    out += about('held_out', 3 * held_out['tokens'] ** -0.5, fix)
+    fix = 'evaluate on more text (data.eval or, where that is empty, corpus.eval_share)'
+    out += about('held_out', 3 * held_out['text_tokens'] ** -0.5, fix)
   if config.corpus.rows in (*PAIRS, 'single'):
     sampled = []
     for _, spec in files.parts(config.data.train, config.corpus.languages):

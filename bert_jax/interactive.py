@@ -63,8 +63,8 @@ class Run:
 
   def worst(self) -> Any:
     """A DataFrame of the 100 answers to data.eval whose label `model` thinks least likely, as in
-    worst.jsonl (see tasks/README.md), the worst first; of few rows some are right. `id` is the
-    index of a DataFrame, or the number of the row from 0, if no column names it (table.id_column).
+    worst.jsonl (see tasks/README.md), the worst first; of few rows some are right. Their index is
+    that of a DataFrame, or the number of the row from 0, if no column names it (table.id_column).
     They are computed if they are not there."""
     import pandas as pd  # slow to import
 
@@ -75,7 +75,10 @@ class Run:
     lines = (files.read_bytes(folder / 'worst.jsonl') or b'').splitlines()
     if not lines:
       raise InputError(f'{self.workdir} has no answers with a loss; examples need labels.')
-    return pd.json_normalize([json.loads(line) for line in lines])
+    found = pd.json_normalize([json.loads(line) for line in lines])
+    ids = found.pop('id')
+    numbers = pd.to_numeric(ids, errors='coerce')
+    return found.set_index(numbers if all(numbers.astype(str) == ids) else ids)
 
   def evaluate(
     self, rows: Any = None, checkpoint: str | int = '', **fields: Any

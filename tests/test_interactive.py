@@ -330,7 +330,7 @@ def test_its_history_is_a_table(run):
 def test_its_worst_answers_are_a_table(run):
   worst, rows = run.worst(), table(1, 11)
   assert worst['loss'].is_monotonic_decreasing
-  found = worst.set_index('id').loc[map(str, rows['id'])]
+  found = worst.loc[rows['id']]
   assert found['text'].tolist() == rows['body'].tolist()
   assert found['gold'].tolist() == rows['label'].tolist()
   assert found['prediction'].tolist() == run.model.predict(rows)['prediction'].tolist()
@@ -455,7 +455,9 @@ def test_labels_in_the_place_of_the_folder(tmp_path):
 
 def test_a_label_column_that_is_not_there_is_named(small, tmp_path):
   rows = table().rename(columns={'label': 'team'})
-  named = "column 'label'; name one of these with table.label_column: 'body', 'team', 'id'"
+  named = (
+    "column 'label'; table.label_column names one of the columns of the table: 'body', 'team', 'id'"
+  )
   with pytest.raises(InputError, match=named):
     bert_jax.finetune(rows, tmp_path / 'W', **small)
   with pytest.raises(InputError, match=r"column 'Team'; .* \(did you mean 'team'\?\)"):

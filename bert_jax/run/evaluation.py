@@ -162,19 +162,14 @@ def warn(result: Mapping[str, float], source: Any, answers: list[dict], judge: s
   frozen = result.get(judge + metrics.REGRESSION, np.nan)
   if value < frozen:
     log.warning(
-      '%s is %.3f, less than the %.3f of a logistic regression on the vectors of the weights '
-      'before training; another optimizer.learning_rate, or more steps, may do better',
-      judge,
-      value,
-      frozen,
+      f'{judge} is {value:.3f}, less than the {frozen:.3f} of a logistic regression on the vectors '
+      'of the weights before training; another optimizer.learning_rate, or more steps, may do '
+      'better'
     )
   if level and result.get(f'{judge}_below_{level.kind}', 0) < 0:
     log.warning(
-      '%s is %.3f, worse than its %s, a guess without the input; train longer, or with another '
-      'optimizer.learning_rate',
-      judge,
-      value,
-      level.kind,
+      f'{judge} is {value:.3f}, worse than its {level.kind}, a guess without the input; train '
+      'longer, or with another optimizer.learning_rate'
     )
 
 

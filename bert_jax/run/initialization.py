@@ -128,9 +128,9 @@ def _continued_config(config: ConfigDict, workdir: Path) -> ConfigDict:
     changes[SHOWN:] = [f'and {len(changes) - SHOWN} more']
   if changes:
     raise InputError(
-      f'{workdir} holds a run with another config ({"; ".join(changes)}); give the '
-      'values and rows that it has (rows in memory are named by a checksum), use another folder '
-      '(config.init_from or config.resume_from start from this one), or delete it.'
+      f'{workdir} holds a run with another config ({"; ".join(changes)}); give the values and rows '
+      'that it has (rows in memory are named by a checksum; learning_rate=0 is the usual one), use '
+      'another folder (config.init_from or config.resume_from start from this one), or delete it.'
     )
   return config_lib.check(config)
 

@@ -126,7 +126,7 @@ class Evaluator:
       self.session.progress.line(f'step {step}/{inputs.steps}  eval{rows}  {text}')
     metric = config.checkpoint.best_metric
     if metric and metric not in run.results:
-      log.warning('step %d: there is no %s to choose the best checkpoint by', step, metric)
+      log.warning(f'step {step}: there is no {metric} to choose the best checkpoint by')
     before = run.checkpoints.best['step']
     is_best = run.checkpoints.is_best(run.results, step)
     is_last = step >= inputs.steps or self._patience_is_over(step)
@@ -195,9 +195,8 @@ class Session:
     if decision == Decision.EARLY:
       self.summary.state = 'stopped early'
       log.info(
-        'stopped early: %s is not better than it was at step %d',
-        config.checkpoint.best_metric,
-        run.checkpoints.best['since'],
+        f'stopped early: {config.checkpoint.best_metric} is not better than it was at step '
+        f'{run.checkpoints.best["since"]}'
       )
     elif step < run.inputs.steps or self.evaluator.owes:
       where = f'at step {step} of {run.inputs.steps}; run the same again to continue'

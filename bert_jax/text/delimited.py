@@ -101,4 +101,7 @@ def _csv(path: Path, numbered: Lines, delimiter: str, first: int) -> Cells:
       yield start, row
       start = first + reader.line_num
   except csv.Error as error:
-    raise InputError(f'{path}:{start} is not CSV ({error}); close and double its quotes') from error
+    raise InputError(
+      f'{path}:{start} is not CSV ({error}); close and double its quotes, without which no line '
+      'tells where it ends'
+    ) from error

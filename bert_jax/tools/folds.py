@@ -24,7 +24,7 @@ import pandas as pd
 
 from bert_jax import config as config_lib
 from bert_jax import files, interactive
-from bert_jax.errors import InputError, listed, log, quoted
+from bert_jax.errors import InputError, about, listed, log, quoted
 from bert_jax.files import Path
 from bert_jax.metrics import REGRESSION
 from bert_jax.predict.model import Model
@@ -135,15 +135,18 @@ def cross_validate(
   for config in configs:
     initialization.check_sources(config, not before)
   if before and list(before.runs) != list(planned):
-    raise InputError(f'{workdir} holds other folds or values; name another folder.')
+    raise InputError(
+      f'{workdir} holds other folds or values, {listed(before.runs)}; name another folder.'
+    )
   files.make_folder(found.workdir)
   files.write_sealed(found.workdir / records.SWEEP, {'baseline': found.arms[0], 'runs': planned})
   for fold, arm in itertools.product(range(folds), arms):
     name, is_out = folder_of(arm, fold), fold_of == fold
-    log.info('fold %d of %d: %s', fold + 1, folds, name)
+    log.warning(f'fold {fold + 1} of {folds}: {name}')  # so that warnings of runs have a place
     spec, fields = recipes[arm]
     fields['seed'] = fold
-    interactive.start(spec, rows[~is_out], found.workdir / name, rows[is_out], **fields)
+    with about(f'folds={folds}, seed={seed}'):
+      interactive.start(spec, rows[~is_out], found.workdir / name, rows[is_out], **fields)
   return found
 
 
@@ -185,5 +188,5 @@ def split(rows: pd.DataFrame, folds: int, labels: str, groups: str, seed: int) -
         'leave its rows out, or join it with another.'
       )
     if found.min() < folds:
-      log.warning('the label %s has fewer rows than there are folds', quoted(found.idxmin()))
+      log.warning(f'the label {quoted(found.idxmin())} has fewer rows than there are folds')
   return fold_of

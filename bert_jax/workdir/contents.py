@@ -62,8 +62,9 @@ def _read_config(workdir):
     return config_lib.from_json(json.dumps(content)), asked
   except (ValueError, KeyError, AttributeError, TypeError) as error:
     raise InputError(
-      f'{path} is not the config of a run of this version ({error}); start a new run from its '
-      'weights (config.init_from) with the code that wrote it, or train again.'
+      f'{path} is not the config of a run of this version ({error}). Of a released model make '
+      'the workdir another folder (init_from starts from it); of an older run start a new one from '
+      'its weights, with the code that wrote it, or train again.'
     ) from None
 
 

@@ -144,5 +144,5 @@ def _may_lack_label(row, column, where, split, problems):
   if not has_column:
     what = f'the column {quoted(column)}'
     if split == 'train':
-      what += f'; name one of these with table.label_column: {there}'
+      what += f'; table.label_column names one of the columns of the table: {there}'
   return not problems.lacks(what, where, split)

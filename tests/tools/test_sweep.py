@@ -260,7 +260,7 @@ def test_what_is_missing_is_told_before_the_first_run(tmp_path, monkeypatch, cap
   (tmp_path / 'a.txt').write_text('A text.')
   finetune = 'configs/finetune.py:runlocal'
   for spec, vary, said in (
-    (PRETRAIN, f'data.train={tmp_path}/a.txt,{tmp_path}/b.txt', 'b.txt does not exist'),
+    (PRETRAIN, f'data.train={tmp_path}/a.txt,{tmp_path}/b.txt', "b.txt' does not exist"),
     (PRETRAIN, 'tokenizer.path=,v.txt', 'tokenizer.path=v.txt is no file'),
     (finetune, f'init_from=,{tmp_path}/none', 'none holds no run and no model'),
     (finetune, f'init_from=,{run}', 'run holds no checkpoint; train it first'),

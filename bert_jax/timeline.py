@@ -282,7 +282,10 @@ def parsed(name: str, field: Field, text: str, steps: int) -> Stages:
     stages.append((int(step or 0), value if low is None else int(value)))
   firsts = [step for step, _ in stages]
   if firsts[0] or firsts != sorted({*firsts}):
-    raise InputError(f'{name}={text} does not begin at step 0 and go up; write it like {example}.')
+    raise InputError(
+      f'{name}={text} does not begin at step 0 and go up; write it like {example}, or '
+      'train more steps.'
+    )
   return tuple(stages)
 
 

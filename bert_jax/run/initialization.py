@@ -100,7 +100,7 @@ def config_of(
   _check_formats(config, set_by_user)
   idle = {*set_by_user} & {*task.without_effect(config)}
   if idle:
-    log.warning('this run does not read %s; leave what has no effect out', listed(sorted(idle)))
+    log.warning(f'this run does not read {listed(sorted(idle))}; leave what has no effect out')
   return config_lib.check(task.resolve(config.copy_and_resolve_references()))
 
 
@@ -127,10 +127,11 @@ def _continued_config(config: ConfigDict, workdir: Path) -> ConfigDict:
   if len(changes) > SHOWN:
     changes[SHOWN:] = [f'and {len(changes) - SHOWN} more']
   if changes:
+    shown = '; '.join(changes).replace(f'{RATE}: ', f'{RATE}, where 0 is the usual one: ')
     raise InputError(
-      f'{workdir} holds a run with another config ({"; ".join(changes)}); give the values and rows '
-      'that it has (rows in memory are named by a checksum; learning_rate=0 is the usual one), use '
-      'another folder (config.init_from or config.resume_from start from this one), or delete it.'
+      f'{workdir} holds a run with another config ({shown}); give the values and rows that it has '
+      '(rows in memory are named by a checksum), use another folder (config.init_from or '
+      'config.resume_from start from this one), or delete it.'
     )
   return config_lib.check(config)
 
@@ -186,13 +187,13 @@ def adopt_model(config: ConfigDict, start: Start, set_by_user: Collection[str] =
   config = config.copy_and_resolve_references()
   for name, size in sizes.items():
     if f'model.{name}' in set_by_user and config.model[name] != size:
-      log.info('model.%s is %s, as in %s', name, size, teaching.source_of(config))
+      log.info(f'model.{name} is {size}, as in {teaching.source_of(config)}')
   config.model.update(sizes)
   if begin and task.begin and task.begin not in set_by_user:
     config_lib.set_field(config, task.begin, begin)
   has_numbers = config_lib.flatten(config).get(task.numbers)
   if is_sigmoid and has_numbers and task.sigmoid not in set_by_user:
-    log.info('numbers are sigmoids, as in %s: %s=true', teaching.source_of(config), task.sigmoid)
+    log.info(f'numbers are sigmoids, as in {teaching.source_of(config)}: {task.sigmoid}=true')
     config_lib.set_field(config, task.sigmoid, True)
   if task.vector:
     if from_huggingface.is_model(folder):

@@ -11,13 +11,13 @@ from ml_collections import ConfigDict
 from bert_jax.errors import InputError, listed, log, quoted, suggestion
 from bert_jax.tasks.faulty_records import Problems
 from bert_jax.tasks.record import Option
-from bert_jax.text import frames, tables
+from bert_jax.text import record_sources, tables
 
 if TYPE_CHECKING:
   from bert_jax.predict.model import Model
 
 # Columns that name a row: as GLUE numbers its test sets, GAP in capitals, and pandas its index.
-ID_COLUMNS = f'index|idx|id|ID|{frames.INDEX}'
+ID_COLUMNS = f'index|idx|id|ID|{record_sources.INDEX}'
 NOTHING = 'nothing of it can be answered: it has no token'
 
 

@@ -187,14 +187,9 @@ class Problems:
       number, rows = len(source.texts), len(source)
       sequences = f' ({number:,} sequences)' if number > source.size else ''
       log.info(
-        '%s: %s%s in %s of %d tokens (%.1f in each, %.0f %% filled)',
-        self.split,
-        counted(source.size, 'examples'),
-        sequences,
-        counted(rows, 'rows'),
-        source.seq_length,
-        number / max(1, rows),
-        100 * source.fill,
+        f'{self.split}: {counted(source.size, "examples")}{sequences} in {counted(rows, "rows")} '
+        f'of {source.seq_length} tokens ({number / max(1, rows):.1f} in each, '
+        f'{100 * source.fill:.0f} % filled)'
       )
     parts = []
     for kind, number in self.counts.items():

@@ -9,15 +9,13 @@ is named (corpus.format), or a file's suffix tells it (`.gz` or `.zst` may follo
   paragraphs  .md: a blank line between paragraphs, wrapped lines joined; a heading opens a document
   jsonl       .jsonl, .ndjson, .jsonlines, .json: one object a line whose text field is a document
   wiki        WikiExtractor's output, `<doc ...>` before each document, a paragraph a line
-  wikitext    WikiText-2 and -103, a paragraph a line; headings (` = Title = `, ` = = Part = = `)
-              open documents, as in Markdown
+  wikitext    WikiText-2 and -103, a paragraph a line; headings open documents
   records     .parquet, .arrow, .feather: rows whose text field is a document, as in jsonl, whatever
               format is named. In a folder with such files they alone are read
 
 Files are read as a stream and cut into portions of whole documents. Cutting is quick, since it only
 looks for the lines that open a document; then any process can read a portion without the rest of
-the file. A line of 64 MB (text8 is one of 100 MB) is to be split first. Invalid UTF-8 is repaired
-and counted; any other fault is an InputError.
+the file. Invalid UTF-8 is repaired and counted; other faults, and lines of 64 MB, are errors.
 """
 
 import hashlib
@@ -250,7 +248,10 @@ def _leave_out(error: InputError, counts: Counter, skip: bool) -> None:
 def _text_of(row: dict[str, Any], field: str, where: str) -> str:
   advice = 'set corpus.text_field (--text-field)'
   if field not in row:
-    raise InputError(f'{where} has no field {field!r}, only {listed(row) or "none"}; {advice}')
+    raise InputError(
+      f'{where} has no field {field!r}, only '
+      f'{listed(x for x in row if x != record_sources.INDEX) or "none"}; {advice}'
+    )
   text = row[field]
   if not isinstance(text, str):
     holds = 'is null' if text is None else f'holds {quoted(text)}, not text'

@@ -13,7 +13,6 @@ from typing import Any
 from bert_jax.errors import InputError, first_line, listed, log, quoted
 from bert_jax.text import arrow, record_sources, tables
 
-INDEX = '__index_level_0__'
 KEPT = b'huggingface'  # of a schema: it names classes. pandas' entry tells its version
 
 
@@ -38,8 +37,8 @@ def table_of(rows: Any, name: str) -> Any:
   except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
     raise InputError(
       f'{name} cannot be a table ({first_line(error)}); give a DataFrame, a dict {{column: values}}'
-      ' or a list of texts or of dicts {column: value}, none of them None, each column with one '
-      'name, and no lists among its texts (leave out columns that are not read).'
+      ' or a list of texts or of dicts {column: value}, each column with one name '
+      'and no lists among its texts (leave out columns that are not read).'
     ) from None
   about = (table.schema.metadata or {}).get(KEPT)
   return table.replace_schema_metadata({KEPT: about} if about else None)
@@ -61,9 +60,10 @@ def _of_rows(rows):
     return _of_columns({name: list(values) for name, values in rows.items()})
   dicts = []
   for row in rows:
-    if not isinstance(row, str) and not hasattr(row, 'keys'):
+    is_text = row is None or isinstance(row, str)
+    if not is_text and not hasattr(row, 'keys'):
       raise TypeError(f'row {len(dicts)} is {quoted(row)}')
-    dicts.append({'text': row} if isinstance(row, str) else dict(row))
+    dicts.append({'text': row} if is_text else dict(row))
   return _of_columns(_columns(dicts))
 
 
@@ -99,7 +99,7 @@ def with_index(table: Any, frame: Any) -> Any:
   apart; its column is called as in Parquet files of pandas."""
   index: Any = getattr(frame, 'index', None)
   if getattr(index, 'is_unique', False):
-    table = table.append_column(INDEX, [list(map(str, index))])
+    table = table.append_column(record_sources.INDEX, [list(map(str, index))])
   return table
 
 

@@ -14,6 +14,7 @@ from bert_jax.files import Path
 from bert_jax.text import arrow, files, tfds
 from bert_jax.text.encodings import decode
 
+INDEX = '__index_level_0__'  # how Parquet files of pandas call the column of an index
 TFDS_ROWS = 256  # of a portion
 Rows = Iterator[tuple[str, dict[str, Any]]]  # place, record
 
@@ -51,8 +52,9 @@ def portions(path: str, split: str, column: str = '') -> Iterator[Portion]:
 
 
 def rows(portion: Portion, counts: Counter, column: str = '') -> Rows:
-  """Yields (place, record) of a portion. counts: adds up bytes (for a TFDS set, the
-  bytes of this column) and invalid_utf8_lines, texts that are not UTF-8 and are repaired."""
+  """Yields (place, record) of a portion; a place has a number from 0, or the index of pandas.
+  counts: adds up bytes (for a TFDS set, the bytes of this column) and invalid_utf8_lines, texts
+  that are not UTF-8 and are repaired."""
   if portion.path.startswith('tfds:'):
     features, source, name = _tfds_source(portion.path, portion.format)
     numbers = range(portion.first, portion.first + int(portion.data))
@@ -62,6 +64,7 @@ def rows(portion: Portion, counts: Counter, column: str = '') -> Rows:
     name = portion.format
     records, kinds = arrow.records(portion.data, name, counts)
   for i, record in enumerate(records, portion.first):
+    i = record.get(INDEX, i)
     yield f'{name}:{i}', {key: plain(x, kinds[key], counts) for key, x in record.items()}
 
 

@@ -178,6 +178,14 @@ class Texts(Scored):
       self.prior = label_sets.prior_of(labels, counts)
       if problems.split == 'train' and self.labels:
         labelled.log_labels('labels', self.labels, counts)
+      # Of several labels counts has two rows.
+      held = np.atleast_2d(counts)[-1]
+      absent = [label for label, number in zip(self.labels, held) if not number]
+      if absent:
+        log.warning(
+          f'{problems.split}: no example has the label {listed(absent)}: nothing is learned or '
+          'scored of it'
+        )
 
   def _window_counts(self, config, room, is_pair, problems):
     """[E] into how many windows each text is cut; counts those that do not fit whole."""

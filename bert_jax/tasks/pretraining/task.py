@@ -174,9 +174,10 @@ def _large_enough(config, split, corpora):
     number = corpora[few[0]][0].number_of_documents
     raise InputError(
       f'the {split} data: {few[0] or "it"} has {number} documents, and '
-      f'corpus.rows={config.corpus.rows} needs {needed}; give more text, separate documents by '
-      'blank lines (with corpus.format=paragraphs a file is one), or change '
-      f'corpus.eval_share={config.corpus.eval_share}, which is held out while data.eval is empty.'
+      f'corpus.rows={config.corpus.rows} needs {needed}; change '
+      f'corpus.eval_share={config.corpus.eval_share}, the share of documents held out while '
+      'data.eval is empty, or give more documents: a blank line ends one in a file of text (with '
+      'corpus.format=paragraphs a file is one).'
     )
   if few:
     log.warning('eval: too few documents to evaluate on %s', ', '.join(few))

@@ -176,6 +176,13 @@ def test_few_evaluated_examples(about, number, share):
   assert [f'uncertain by {share}%' in x for x in found] == [True] * bool(share)
 
 
+@pytest.mark.parametrize('labels, absent', [('aba', 'c'), ('cab', ''), ('b', "a', 'c")])
+def test_labels_that_no_evaluated_example_has(about, caplog, labels, absent):
+  about({'train': [(text, 'abc'[i % 3]) for text, i in PAIRS], 'eval': zip(WORDS, labels)})
+  said = f"eval: no example has the label '{absent}': nothing is learned or scored of it"
+  assert [x for x in caplog.messages if ' no example ' in x] == [said] * bool(absent)
+
+
 def test_pieces_that_are_unknown_are_named(tmp_path):
   """Of the languages that have many of them."""
   pieces = '[PAD] [UNK] [CLS] [SEP] [MASK] the old river crosses town . a small boat follows it'

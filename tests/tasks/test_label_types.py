@@ -217,7 +217,7 @@ def test_an_export_has_names_of_labels(run, tmp_path):
   ({'table.label_separator': ';'}, 'set table.multi_label=true, or leave it'),
   ({'table.label_type': 'value'}, "for labels that are different numbers.* not for 'a', 'b'"),
   ({'table.text_column': 'body'}, "data.train: table of train has no column 'body'"),
-  ({'table.labels': ('a', 'c')}, "table of train:6: label 'b' is not in the label set"),
+  ({'table.labels': ('a', 'c')}, "table of train:5: label 'b' is not in the label set"),
 ])  # fmt: skip
 def test_what_cannot_apply_to_rows_in_memory_is_told(given, said, tmp_path):
   with pytest.raises(InputError, match=said) as told:

@@ -105,8 +105,8 @@ def finetune(
   embedded task). workdir: the folder of the run. task: one of that file's, with its other arguments
   ('sst2,unpacked'); or the record of a new family (see bert_jax/tasks/record.py). model: what to
   start from: 'minilm', the workdir of a run, the folder of a released model, hf:NAME; or a size
-  such as 'tiny', of random weights. fields: of the config, by name: epochs=5,
-  **{'table.text_column': 'body'}."""
+  such as 'tiny', of random weights. fields: of the config, by name: epochs=5
+  (as given; without it small tables train min_steps=100 steps), **{'table.text_column': 'body'}."""
   spec, fields = recipe(task, model, **fields)
   is_docs = isinstance(task, str) and 'docs' in task.split(',')
   if train is None and 'data.train' not in fields and not is_docs:

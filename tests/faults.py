@@ -361,6 +361,8 @@ def files(folder: Path, only: str, tries: int, rng: random.Random, places: str):
         wrong = outcome(functools.partial(read_model, place), right)
         if wrong == 'another result' and digest(trained.load(place).params) in states:
           wrong = ''  # of the checkpoint before, which was said
+        if kind == 'an exported model' and chosen.name == 'config.json':
+          wrong = wrong.removeprefix('another result, without a word')  # others write it, unsealed
         if wrong:
           yield f'{kind} of {name}, {chosen.relative_to(place)}: {how}: {wrong}'
         shutil.rmtree(place)

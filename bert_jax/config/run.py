@@ -15,7 +15,7 @@ FIELDS = {
   'prng_impl': Field('threefry2x32', 'random bits: the same on any mesh, or fast on TPUs',
     allowed=('threefry2x32', 'rbg')),
   'init_from': Field('', 'workdir, Hugging Face folder or hf:NAME, or TensorFlow checkpoint, whose '
-    'weights, sizes and vocabulary this run starts from', affects={'start'}),
+    'weights, sizes and vocabulary this run starts from (elsewhere: model)', affects={'start'}),
   'resume_from': Field('', 'workdir whose whole state (step, optimizer) this run continues',
     affects={'start'}),
   'batch_size': Field(256, 'rows per step, over all devices', allowed='[1, inf)'),

@@ -144,5 +144,5 @@ def _may_lack_label(row, column, where, split, problems):
   if not has_column:
     what = f'the column {quoted(column)}'
     if split == 'train':
-      what += f'; table.label_column names one of the columns of the table: {there}'
+      what += f'; labels are a column of the table (table.label_column), which has {there}'
   return not problems.lacks(what, where, split)

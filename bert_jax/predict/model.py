@@ -243,7 +243,7 @@ class Model:
     *_, field = short
     room = packed_rows.SHORTEST
     while room < 2 * self.limit:
-      log.info('%s: compiling for texts of %d tokens', task, room)
+      log.info(f'{task}: compiling for texts of {room} tokens')
       list(ask.replies([ask.record(short)] * (room // 5)))  # so many share the slots of two rows
       for rows in 1, 4, 16:
         if rows == 1 or rows * room <= packed_rows.TOKENS:

@@ -52,9 +52,9 @@ def portions(path: str, split: str, column: str = '') -> Iterator[Portion]:
 
 
 def rows(portion: Portion, counts: Counter, column: str = '') -> Rows:
-  """Yields (place, record) of a portion; a place has a number from 0, or the index of pandas.
-  counts: adds up bytes (for a TFDS set, the bytes of this column) and invalid_utf8_lines, texts
-  that are not UTF-8 and are repaired."""
+  """Yields (place, record) of a portion; a place has a number from 0 or, of rows that were in
+  memory, the index of their frame. counts: adds up bytes (for a TFDS set, the bytes of this column)
+  and invalid_utf8_lines, texts that are not UTF-8 and are repaired."""
   if portion.path.startswith('tfds:'):
     features, source, name = _tfds_source(portion.path, portion.format)
     numbers = range(portion.first, portion.first + int(portion.data))
@@ -64,7 +64,8 @@ def rows(portion: Portion, counts: Counter, column: str = '') -> Rows:
     name = portion.format
     records, kinds = arrow.records(portion.data, name, counts)
   for i, record in enumerate(records, portion.first):
-    i = record.get(INDEX, i)
+    if files.IN_MEMORY.fullmatch(portion.path):
+      i = record.get(INDEX, i)
     yield f'{name}:{i}', {key: plain(x, kinds[key], counts) for key, x in record.items()}
 
 

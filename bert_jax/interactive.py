@@ -64,7 +64,7 @@ class Run:
   def worst(self) -> Any:
     """A DataFrame of the 100 answers to data.eval whose label `model` thinks least likely, as in
     worst.jsonl (see tasks/README.md), the worst first; of few rows some are right. Their index is
-    that of a DataFrame, or the number of the row from 0, if no column names it (table.id_column).
+    the column of ids (table.id_column), else the index of the DataFrame, or the number of the row.
     They are computed if they are not there."""
     import pandas as pd  # slow to import
 

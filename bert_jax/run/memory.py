@@ -40,8 +40,8 @@ def keep(step: jax.stages.Compiled, mesh: jax.sharding.Mesh) -> None:
       'optimizer.accumulation, which cuts a step into parts'
     )
   has_room = ROOM * needed <= there_is
-  # Where a run of this process before had room, large arrays would leave holes in its heap. What
-  # never was set is left alone: the C library then fits its thresholds to what is freed.
+  # After a run that had room, the heap of this process would have holes that large arrays do not
+  # fit in. If nothing was set, the C library adapts its own thresholds, and is left alone.
   if has_room or is_kept:
     _set(TRIM_THRESHOLD, -1 if has_room else 1 << 17)
     _set(MMAP_MAX, 0 if has_room else 1 << 16)

@@ -49,8 +49,8 @@ REMARKS = {
     'so few examples are evaluated that a score is uncertain by {value:.0%} (1/sqrt(N)); {fix}.'),
   # The losses of single tokens by frequencies alone deviate by 2.9 nats (words of WikiText-2).
   'held_out': Remark(0.03,
-    'so few tokens are held out that their loss is uncertain by {value:.2f} nats (3/sqrt(N)), that '
-    'of the masked ones among them by more; {fix}.'),
+    'so few tokens are held out that their loss is uncertain by {value:.2f} nats (3/sqrt(N)), '
+    'and the loss of masked ones alone by more; {fix}.'),
   'numbers': Remark(10, 'all {value} labels are numbers and are taken as classes; {fix}.'),
 }  # fmt: skip
 

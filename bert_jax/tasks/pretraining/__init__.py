@@ -56,8 +56,8 @@ MASKING = {
 EVAL_MASKING = affecting({'judging'}, {
   'eval_masking.policy': Field('token',
     'masking.policy in evaluations', allowed=tuple(POLICIES)),
-  'eval_masking.masked_lm_prob': Field(0.15, 'share of tokens to predict; it does not follow that '
-    'of training, so that the losses of runs compare', allowed='(0, 1)'),
+  'eval_masking.masked_lm_prob': Field(0.15, 'share of tokens to predict; it does not follow '
+    'masking.masked_lm_prob, so that the losses of runs can be compared', allowed='(0, 1)'),
   'eval_masking.mask_share': Field(0.8, 'of these, replaced by [MASK]', allowed='[0, 1]'),
   'eval_masking.random_share': Field(0.1, 'of these, replaced by a random piece; the rest stay',
     allowed='[0, 1]'),

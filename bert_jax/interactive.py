@@ -134,12 +134,21 @@ def recipe(
 
 
 def pretrain(
-  train: Any, workdir: str | Path, recipe: str = '', *, eval: Any = None, **fields: Any
+  train: Any,
+  workdir: str | Path,
+  recipe: str = '',
+  *,
+  eval: Any = None,
+  model: str | Path = '',
+  **fields: Any,
 ) -> Run:
   """Pre-trains a model, as configs/pretrain.py does by its argument, such as 'size=tiny,runlocal'.
   train, eval: texts, or rows with a column corpus.text_field, or a path; None: the embedded
-  documentation. workdir, fields: as of finetune. A step of BERT's recipe is 256 rows: on a machine
-  of little memory give batch_size=32, or optimizer.accumulation."""
+  documentation. model: whose weights it goes on with, as of finetune; '': random ones, of the size
+  in the argument. workdir, fields: as of finetune. A step of BERT's recipe is 256 rows: on a
+  machine of little memory give batch_size=32, or optimizer.accumulation."""
+  if model:
+    fields['init_from'] = model
   return start(f'{config_lib.CONFIGS}/pretrain.py:{recipe}', train, workdir, eval, **fields)
 
 

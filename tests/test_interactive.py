@@ -165,8 +165,11 @@ def test_the_rate_if_none_is_given(small, tmp_path):
 
 def test_an_evaluation_by_which_no_best_can_be_chosen(small, tmp_path, caplog):
   fields = small | {'checkpoint.best_metric': 'macro_f1'}
-  with pytest.raises(InputError, match='no example of the evaluation has a label'):
-    bert_jax.finetune(table(), tmp_path / 'W', eval=table(1, 11)[['body']], **fields)
+  unlabelled = table(1, 11)[['body']]
+  with pytest.raises(InputError, match="has a label.*the column 'label'; .* which has 'body'"):
+    bert_jax.finetune(table(), tmp_path / 'W', eval=unlabelled, **fields)
+  with pytest.raises(InputError, match='data.train: all texts are empty; is it the right column'):
+    bert_jax.finetune(table().assign(body=[None] * 30), tmp_path / 'W', **fields)
   run = bert_jax.finetune(table(), tmp_path / 'W', **fields)
   assert run.model.step == 9 and run.metrics == {}
   with pytest.raises(InputError, match='W kept no best checkpoint; use latest or a step'):
@@ -178,6 +181,12 @@ def test_an_evaluation_by_which_no_best_can_be_chosen(small, tmp_path, caplog):
   read_inputs(configured(fields), tmp_path / 'new')
   assert caplog.text.count('train: 1 text without a letter (kept): empty, or') == 1
   assert 'so no step is the best by checkpoint.best_metric=macro_f1' in caplog.text
+  fields |= {'steps': 0, 'epochs': 4}
+  assert read_inputs(configured(fields | {'min_steps': 100}), tmp_path / 'new').steps == 100
+  assert 'few to learn from' not in caplog.text
+  steps = read_inputs(configured(fields), tmp_path / 'new').steps
+  assert 1 < steps < 99
+  assert f'{steps} steps by epochs=4, as given: few to learn from; min_steps=100' in caplog.text
   with pytest.raises(InputError, match='has no f2 for checkpoint.best_metric; it has .*macro_f1'):
     read_inputs(configured(fields | {'checkpoint.best_metric': 'f2'}), tmp_path / 'new')
 
@@ -270,13 +279,13 @@ def test_a_call_is_a_command(call, spec, fields, seen, monkeypatch, tmp_path):
 def test_pretraining_and_any_other_config(seen, tmp_path):
   texts = ['old river. new garden', 'winter letter']
   bert_jax.pretrain(texts, tmp_path / 'W', 'size=tiny,runlocal', **{'corpus.eval_share': 0.3})
-  bert_jax.pretrain(None, tmp_path / 'W', 'data=wikipedia')
+  bert_jax.pretrain(None, tmp_path / 'W', 'data=wikipedia', model='M')
   bert_jax.start('configs/contrastive.py:task=pairs', [{'a': 'x', 'b': 'y'}], tmp_path / 'W2')
   (first, *_), (second, *_), (third, *_) = seen
   written = f'--config.data.train={first.data.train}', '--config.corpus.eval_share=0.3'
   assert first == config.load('configs/pretrain.py:size=tiny,runlocal', written)
   assert pd.read_parquet(first.data.train).to_dict('list') == {'text': texts}
-  assert second == config.load('configs/pretrain.py:data=wikipedia')
+  assert second == config.load('configs/pretrain.py:data=wikipedia', ['--config.init_from=M'])
   assert pd.read_parquet(third.data.train).to_dict('records') == [{'a': 'x', 'b': 'y'}]
 
 

@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
 from bert_jax import files, sharding
-from bert_jax.errors import InputError, listed, log
+from bert_jax.errors import InputError, counted, listed, log
 from bert_jax.files import Path
 from bert_jax.metrics import LossLevel
 from bert_jax.rows.batches import Batches, batches_of
@@ -155,11 +155,11 @@ def check_place(config: ConfigDict, workdir: Path) -> None:
 def _check_evaluation(config, objective, sources):
   """InputError if no evaluated example has a label, there is no metric checkpoint.best_metric, or
   best_mode is not its mode."""
-  if getattr(sources.get('eval'), 'scored', None) == 0:
+  evaluated = sources.get('eval')
+  if getattr(evaluated, 'scored', None) == 0:
     raise InputError(
-      'no example of the evaluation has a label, so there is no score; is there the column of '
-      'labels, called as in the training data? Without labels give no evaluation, and ask the '
-      'trained model.'
+      f'no example of the evaluation has a label, so there is no score ({evaluated.cause}); '
+      'without labels give no evaluation, and ask the trained model.'
     )
   best = config.checkpoint.best_metric
   known = [*objective.metrics, 'loss', *TASKS[config.objective].scores]
@@ -185,6 +185,12 @@ def _tell_of_length(inputs):
     best = config.checkpoint.best_metric
     lost = f', so no step is the best by checkpoint.best_metric={best}' if best else ''
     log.warning('nothing is evaluated: data.eval is empty%s', lost)
+  usual = TASKS[config.objective].defaults.get('min_steps', 0)
+  if config.epochs and inputs.steps < usual:
+    log.warning(
+      f'{counted(inputs.steps, "steps")} by epochs={config.epochs:g}, as given: few to learn from; '
+      f'min_steps={usual} is the least without epochs'
+    )
   if not (TASKS[config.objective].reads_corpus or inputs.start.folder):
     log.info('init_from is empty: the model begins with random weights')
 

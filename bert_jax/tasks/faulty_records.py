@@ -70,7 +70,8 @@ class Problems:
   def __init__(self, split: str, skip: bool = False, encoding: str = ''):
     self.split, self.skip, self.encoding = split, skip, encoding
     self.counts, self.places = Counter(), defaultdict(list)
-    self.cause, self.left_out = '', 0  # why the first record was left out; how many were
+    # Why the first record was left out, or is not scored; how many were left out.
+    self.cause, self.left_out = '', 0
 
   @classmethod
   def of(cls, config: ConfigDict, split: str) -> 'Problems':
@@ -111,12 +112,15 @@ class Problems:
     self.left_out += 1
     self.note(kind, where)
 
-  def lacks(self, what: str, where: str, split: str) -> bool:
-    """Counts a record without `what`, such as a label; whether to leave it out, as in training."""
+  def lacks(self, what: str, where: str, split: str, more: str = '') -> bool:
+    """Counts a record without `what`, such as a label; whether to leave it out, as in training.
+    more: ends the sentence about the first one."""
+    sentence = f'it is without {what}{more}'
     if split != 'train':
+      self.cause = self.cause or f'{where}: {sentence}'
       self.counts[f'without {what} (predicted, not scored)'] += 1
       return False
-    self.leave_out(where, f'it is without {what}', f'without {what} (left out of training)')
+    self.leave_out(where, sentence, f'without {what} (left out of training)')
     return True
 
   @contextlib.contextmanager

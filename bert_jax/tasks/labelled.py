@@ -1,6 +1,7 @@
 """What families of labelled examples share: fields, rules, defaults, rows that are scored."""
 
 import abc
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ from ml_collections import ConfigDict
 from scipy.special import entr, log_softmax
 
 from bert_jax import models
-from bert_jax.errors import log, quoted
+from bert_jax.errors import InputError, log, quoted
 from bert_jax.field import Field, affecting
 from bert_jax.metrics import Level, LossLevel
 from bert_jax.rows.examples import Examples
@@ -172,6 +173,9 @@ def sources_of(
         examples = list(problems.chosen(read(config, split, problems), few))
       out[split] = rows(config, tokenizer, examples, problems)
       problems.log(out[split])
+      out[split].cause = problems.cause
+      if split == 'train' and not any(map(len, itertools.chain.from_iterable(out[split].texts))):
+        raise InputError('data.train: all texts are empty; is it the right column?')
     return out
 
   return sources
@@ -248,10 +252,12 @@ def correlations(gold: Sequence[float], predicted: Sequence[float]) -> dict[str,
 
 class Scored(Examples, abc.ABC):
   """Examples that turn a model's outputs into answers, and score the answers.
-  scored: how many examples have gold, and so are scored; None: all.
+  scored: how many examples have gold, and so are scored; None: all. cause: why the first one that
+  is not scored is not.
   for_missed: what to do about labels that are never answered."""
 
   scored: int | None = None
+  cause = ''
   for_missed = ''
 
   @abc.abstractmethod

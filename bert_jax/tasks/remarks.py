@@ -51,6 +51,8 @@ REMARKS = {
   'held_out': Remark(0.03,
     'so few tokens are held out that their loss is uncertain by {value:.2f} nats (3/sqrt(N)), '
     'and the loss of masked ones alone by more; {fix}.'),
+  'once': Remark(0.5,
+    '{value:.0%} of the training texts have a label that no other has; {fix}.'),
   'numbers': Remark(10, 'all {value} labels are numbers and are taken as classes; {fix}.'),
 }  # fmt: skip
 

@@ -91,7 +91,7 @@ def folder_of(target: str) -> Path:
   out = Path(target.removeprefix(HF)).expanduser().absolute()
   arguments.check_writable(out, '--to')
   if out.exists() and any(out.iterdir()):
-    raise InputError(f'{out} is not empty; give --to a new folder.')
+    raise InputError(f'{out} is not empty; name a new folder (--to).')
   return out
 
 

@@ -447,6 +447,34 @@ def test_a_vocabulary_is_trained_on_what_is_not_held_out(one_word_each):
   assert words(settings(path, 'corpus.eval_share=0.3', f'data.eval={path}')) == held | kept
 
 
+@pytest.mark.parametrize('number, kind, pairs, left', [
+  (11, 'full', 0, 1), (11, 'nsp', 1, 2), (2, 'full', 0, 1), (3, 'nsp', 1, 0), (1, 'full', 0, 0),
+])  # fmt: skip
+def test_of_few_documents_those_of_the_least_hashes_are_held_out(
+  one_word_each, tokenizer, tmp_path, caplog, number, kind, pairs, left
+):
+  """Neither the rows nor the vocabulary see them; of too few documents none is held out."""
+  documents = one_word_each[0].read_text().split('\n\n')
+  documents = [document for document in documents if 'w' in document][:number]
+  (tmp_path / 'a.txt').write_text('\n\n'.join(documents))
+  changes = f'corpus.rows={kind}', f'loss.nsp_weight={pairs}', 'corpus.eval_share=0.001'
+  config = resolution.resolve(settings(tmp_path / 'a.txt', *changes))
+  share = config.corpus.eval_share
+  by_hash = sorted((text_hash(map(str.strip, x.split('\n'))), x.split()[0]) for x in documents)
+  held = {word for _, word in by_hash[:left]}
+  trained = {word for sentence in resolution.texts(config) for word in sentence.split()}
+  assert trained == {word for _, word in by_hash} - held
+  assert (share != 0.001) == (f'holds out 0; taken is {share}' in caplog.text) == bool(left)
+  assert resolution.resolve(config).corpus.eval_share == share
+  if not left:
+    with pytest.raises(InputError, match=f'has 0 documents, .* needs {1 + pairs}; change corpus'):
+      task.sources(config, tokenizer)
+  elif number > 2:
+    found = task.sources(config, tokenizer)
+    assert ordinary_words(found['eval'], tokenizer) == held
+    assert ordinary_words(found['train'], tokenizer) == trained
+
+
 def test_the_unigram_line_is_that_of_the_documents_trained_on(one_word_each, tokenizer):
   """All words are as frequent. One that was never trained on counts as seen once."""
   path, held, kept = one_word_each

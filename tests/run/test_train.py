@@ -327,7 +327,6 @@ def test_a_config_that_was_changed_is_not_the_checkpoints(corpus_file, workdir):
     ('tokenizer.path=nowhere/vocab.txt', 'nowhere/vocab.txt'),
     ('init_from=./nowhere', 'nowhere'),
     ('resume_from=tests', 'resume_from=tests'),
-    ('corpus.eval_share=0.0001', 'data.eval'),
     ('model.vocab_size=30', 'model.vocab_size'),
     ('checkpoint.best_metric=accuracy eval.batches=0', 'best_metric'),
     (

@@ -167,6 +167,13 @@ def test_labels_that_differ_by_case_alone(about, labels, said):
   assert [x.partition(' in case ')[2] for x in found] == [said] * bool(said)
 
 
+@pytest.mark.parametrize('alone, share', [(30, 0), (31, 52), (60, 100)])
+def test_labels_that_one_text_alone_has(about, alone, share):
+  labelled = [(text, f'a{i}' if i < alone else 'b') for text, i in PAIRS]
+  found = about({'train': labelled})
+  assert [x[:22] for x in found] == [f'{share}% of the training texts'[:22]] * bool(share)
+
+
 @pytest.mark.parametrize('number, share', [(99, 10), (30, 18), (101, 0)])
 def test_few_evaluated_examples(about, number, share):
   labelled = [

@@ -184,8 +184,12 @@ def remarks_on(config: ConfigDict, tokenizer: Tokenizer, sources: Mapping[str, A
     longer += ', or set table.long_texts=windows'
   out = remarks.about_examples(config, tokenizer, sources)
   out += remarks.about('cut', train.cut / max(1, train.size), longer)
-  if label_column(config) and table.long_texts != 'windows':
-    out += remarks.about_contradictions(train)
+  if label_column(config):
+    counts = label_sets.counts_of(train.per_example['labels'], len(table.labels))
+    columns = 'label_column and text_column may be the wrong way round'
+    out += remarks.about('once', sum(counts == 1) / max(1, train.size), columns)
+    if table.long_texts != 'windows':
+      out += remarks.about_contradictions(train)
   spelt = Counter(map(str.casefold, table.labels))
   alike = [label for label in table.labels if spelt[label.casefold()] > 1]
   out += remarks.about('alike', len(alike), f'write {listed(alike)} in one way')

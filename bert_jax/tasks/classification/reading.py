@@ -139,10 +139,8 @@ def _label(row, column, labels, where):
 def _may_lack_label(row, column, where, split, problems):
   """Counts a row without a label; whether it is kept, as in evaluations."""
   has_column = first_of(row, column) or first_of(row.no_text, column)
+  if has_column:
+    return not problems.lacks('a label', where, split)
   there = f'{listed(columns_of(row))}{suggestion(column, columns_of(row))}'
-  what = 'a label'
-  if not has_column:
-    what = f'the column {quoted(column)}'
-    if split == 'train':
-      what += f'; labels are a column of the table (table.label_column), which has {there}'
-  return not problems.lacks(what, where, split)
+  more = f'; labels are a column of the table (table.label_column), which has {there}'
+  return not problems.lacks(f'the column {quoted(column)}', where, split, more)

@@ -11,6 +11,7 @@ from bert_jax import tokenizers
 from bert_jax.corpus import loading
 from bert_jax.errors import InputError, log
 from bert_jax.files import Path
+from bert_jax.rows.sentence_pairs import PAIRS
 from bert_jax.text import documents, files
 from bert_jax.timeline import values_of
 
@@ -34,6 +35,8 @@ def resolve(config: ConfigDict) -> ConfigDict:
     check_marks(config, [(name, meta) for name, meta in evals if meta])
     _take_vocabulary(config, files.parts(config.data.train, config.corpus.languages)[0][1])
   _take_languages(config, metas)
+  if config.corpus.eval_share and not (config.data.eval or vocabularies or len(metas) > 1):
+    _take_share(config)
   return config
 
 
@@ -75,6 +78,30 @@ def _take_languages(config, metas):
       )
   if not config.corpus.languages and any(names):
     config.corpus.languages = tuple(names)
+
+
+def documents_needed(config: ConfigDict) -> int:
+  """How many documents the rows of a config are made of at least."""
+  rows = config.corpus.rows
+  return PAIRS[rows].documents if rows in PAIRS else 1
+
+
+def _take_share(config):
+  """Raises corpus.eval_share where it would hold out too few documents of a short text."""
+  share, needed = config.corpus.eval_share, documents_needed(config)
+  _, spec = files.parts(config.data.train, config.corpus.languages)[0]
+  hashes, held_out = [], 0
+  for _, sentences in loading.documents(config, spec, Counter(), 'train'):
+    hashes.append(documents.text_hash(sentences))
+    held_out += documents.is_held_out(hashes[-1], share)
+    if held_out == needed:
+      return
+  if len(hashes) >= 2 * needed:
+    config.corpus.eval_share = documents.least_share(hashes, needed)
+    log.warning(
+      f'corpus.eval_share={share} of {len(hashes)} documents holds out {held_out}; taken is '
+      f'{config.corpus.eval_share}, the least that holds out {needed}'
+    )
 
 
 def check_marks(config: ConfigDict, metas: Sequence[tuple[str, Any]]) -> None:

@@ -168,7 +168,7 @@ def _languages(config, tokenizer, split, loaded):
 def _large_enough(config, split, corpora):
   """The corpora that have enough documents; InputError if there is none, or if one for training
   has too few."""
-  needed = PAIRS[config.corpus.rows].documents if config.corpus.rows in PAIRS else 1
+  needed = resolution.documents_needed(config)
   few = [name for name, (corpus, _) in corpora.items() if corpus.number_of_documents < needed]
   if few and (split == 'train' or len(few) == len(corpora)):
     number = corpora[few[0]][0].number_of_documents

@@ -20,7 +20,6 @@ the file. Invalid UTF-8 is repaired and counted; other faults, and lines of 64 M
 
 import hashlib
 import io
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -184,11 +183,6 @@ def text_hash(parts: Iterable[str]) -> int:
 def is_held_out(hashes: Any, share: float) -> Any:
   """Whether the text with this text_hash is held out; elementwise for an array of hashes."""
   return hashes < share * 2**32
-
-
-def least_share(hashes: Iterable[int], number: int) -> float:
-  """The least share, of four digits, that holds out so many of the texts with these text_hashes."""
-  return math.ceil((sorted(hashes)[number - 1] + 1) / 2**32 * 1e4) / 1e4
 
 
 def _plain_documents(path: Path, numbered: Lines, format: str) -> Iterator[Document]:

@@ -464,7 +464,7 @@ def test_of_few_documents_those_of_the_least_hashes_are_held_out(
   held = {word for _, word in by_hash[:left]}
   trained = {word for sentence in resolution.texts(config) for word in sentence.split()}
   assert trained == {word for _, word in by_hash} - held
-  assert (share != 0.001) == (f'holds out 0; taken is {share}' in caplog.text) == bool(left)
+  assert (share != 0.001) == (f'holds out 0; {share} is taken' in caplog.text) == bool(left)
   assert resolution.resolve(config).corpus.eval_share == share
   if not left:
     with pytest.raises(InputError, match=f'has 0 documents, .* needs {1 + pairs}; change corpus'):

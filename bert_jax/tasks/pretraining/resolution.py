@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tqdm
 from ml_collections import ConfigDict
 
@@ -88,19 +89,22 @@ def documents_needed(config: ConfigDict) -> int:
 
 def _take_share(config):
   """Raises corpus.eval_share where it would hold out too few documents of a short text."""
-  share, needed = config.corpus.eval_share, documents_needed(config)
+  given, needed = config.corpus.eval_share, documents_needed(config)
   _, spec = files.parts(config.data.train, config.corpus.languages)[0]
   hashes, held_out = [], 0
   for _, sentences in loading.documents(config, spec, Counter(), 'train'):
     hashes.append(documents.text_hash(sentences))
-    held_out += documents.is_held_out(hashes[-1], share)
+    held_out += documents.is_held_out(hashes[-1], given)
     if held_out == needed:
       return
   if len(hashes) >= 2 * needed:
-    config.corpus.eval_share = documents.least_share(hashes, needed)
+    share = given
+    while sum(documents.is_held_out(np.array(hashes), share)) < needed:
+      share = round(share + 0.001, 4)
+    config.corpus.eval_share = share
     log.warning(
-      f'corpus.eval_share={share} of {len(hashes)} documents holds out {held_out}; taken is '
-      f'{config.corpus.eval_share}, the least that holds out {needed}'
+      f'corpus.eval_share={given} of {len(hashes)} documents holds out {held_out}; '
+      f'{share} is taken, which holds out {needed} at least'
     )
 
 

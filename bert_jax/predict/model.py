@@ -1,28 +1,21 @@
 """A trained model with its tokenizer and config, and a method for each question it can answer."""
 
-import functools
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
-from bert_jax import config as config_lib
 from bert_jax import models
-from bert_jax.command_line import show_log
 from bert_jax.copies import keep_compiled
 from bert_jax.errors import InputError, listed, log
-from bert_jax.models import layers
-from bert_jax.objectives.encode import encode, encode_mlm
 from bert_jax.predict import cpu_kernels, hidden_states, packed_rows
+from bert_jax.predict.loaded import Loaded
 from bert_jax.predict.sentence_vectors import EMBED
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.ask import Ask, Empty
 from bert_jax.tasks.record import Prediction
 from bert_jax.text import frames
-from bert_jax.workdir import trained
 
 Asked = Iterable[Any]  # a list or generator of texts or records, or a DataFrame
 
@@ -33,8 +26,6 @@ PREDICTIONS: dict[str, Prediction] = {}
 for _family in TASKS.values():
   PREDICTIONS.update(_family.predictions)
 PREDICTIONS.update(OF_ALL)
-# What an Ask computes with, which dir() of a model does not show.
-INNER = 'ask compiled hidden inside log_counts mlm_logits note outputs row_length word_hidden'
 
 
 def method_of(task: str) -> str:
@@ -42,7 +33,7 @@ def method_of(task: str) -> str:
   return 'find_answers' if task == 'answer' else task.replace('-', '_')
 
 
-class Model:
+class Model(Loaded):
   """A trained model on one device, with a method for each task.
 
   A method takes a list, a generator or a DataFrame, and options (None: the default). It returns for
@@ -58,38 +49,6 @@ class Model:
   counts: how many texts were cut or read in windows, and how many pieces were unknown.
   """
 
-  def __init__(self, source: Any, checkpoint: str | int = '', dtype: str = ''):
-    show_log()
-    origin = source if isinstance(source, trained.Trained) else trained.load(source, checkpoint)
-    self.tokenizer, self.step, self.vector = origin.tokenizer, origin.step, origin.vector
-    self.unread_head, self.unread_modules = origin.unread_head, origin.unread_modules
-    config = origin.config.copy_and_resolve_references()
-    # These fields were set for the device of the training.
-    config.model.update(scan_layers=False, remat='none', attention_implementation='auto')
-    if dtype not in ('', 'float32', 'bfloat16'):
-      raise InputError(f'dtype is {dtype!r}; use float32 or bfloat16.')
-    on_cpu = jax.default_backend() == 'cpu'
-    if dtype or on_cpu:
-      config.model.dtype = dtype or 'float32'
-    self.config: Any = config_lib.check(config)
-    self.family = TASKS[self.config.objective]
-    self.objective: Any = self.family.objective(self.config, self.tokenizer)
-    dtype = self.config.model.dtype
-    params = {}
-    for part, tree in models.unstack_layers(origin.params).items():
-      # Classifiers always compute in float32.
-      is_of_words = part in ('encoder', 'decoder', 'mlm', 'pooler')
-      params[part] = _cast(tree, dtype if is_of_words else 'float32')
-    # Where it is faster, kernels are transposed.
-    self._turned = on_cpu and dtype == 'float32'
-    self.weights = jax.device_put(cpu_kernels.turned(params) if self._turned else params)
-    # The most tokens of an example, as in its training and evaluation.
-    self.limit = self.family.limit(self.config)
-    if not self.limit:  # distances as long as with a memory
-      self.limit = self.config.data.seq_length + self.config.model.memory_length
-    self.counts = Counter()
-    self._asks: dict[tuple, Ask] = {}
-
   def __repr__(self):  # one line: a notebook shows the value of a cell
     model = self.config.model
     size = f'{model.num_hidden_layers} layers x {model.hidden_size}'
@@ -99,7 +58,7 @@ class Model:
 
   def __dir__(self):  # without what tasks compute with, and the methods of those that it lacks
     lacks = {method_of(task) for task in PREDICTIONS.keys() - self.tasks.keys()}
-    return sorted({*super().__dir__()} - lacks - {*INNER.split()})
+    return sorted({*super().__dir__()} - lacks - {*vars(Loaded), 'ask'})
 
   # ---- A method for each task. Its options are described in predict/README.md. -------------------
 
@@ -281,6 +240,12 @@ class Model:
       needed.discard('mlm')
     return needed <= self.weights.keys() and prediction.ask.suits(self)
 
+  @property
+  def params(self) -> dict[str, Any]:
+    """The parameters as the objective's modules expect them, on the host."""
+    params = jax.device_get(self.weights)
+    return cpu_kernels.turned(params) if self._turned else params
+
   def ask(self, task: str, **options: Any) -> Ask:
     """The tasks.ask.Ask of a task with these options; InputError if this model cannot do it."""
     prediction = self.tasks.get(task)
@@ -307,64 +272,6 @@ class Model:
       self._asks[key] = prediction.ask(self, **given)
     return self._asks[key]
 
-  # ---- What an Ask computes with. ----------------------------------------------------------------
-
-  @property
-  def params(self) -> dict[str, Any]:
-    """The parameters as the objective's modules expect them, on the host."""
-    params = jax.device_get(self.weights)
-    return cpu_kernels.turned(params) if self._turned else params
-
-  def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compiles function(weights, ...), which may apply any module to the weights or to parts."""
-
-    def run(*arguments):
-      with cpu_kernels.dense(self._turned):
-        return function(*arguments)
-
-    return jax.jit(layers.traced_in(self.config.model.dtype, run))
-
-  @functools.cached_property
-  def inside(self) -> Callable[..., Any]:
-    """Compiled hidden_states.inside; InputError for a model without attention."""
-    model = self.objective.model
-    if model.mixer != 'attention':
-      raise InputError(f'this model has no attention to show: its model.mixer is {model.mixer}.')
-    return self.compiled(functools.partial(hidden_states.inside, model))
-
-  def outputs(self, function: Callable[..., Any], examples: Any) -> dict[str, Any]:
-    """Runs a function made by `compiled` over R rows of Examples: {name: [R, ...]}."""
-    return packed_rows.outputs(function, self.weights, examples, self.row_length)
-
-  @property
-  def row_length(self) -> int:
-    """The tokens of a row if each text has one to itself; 0: several share rows of any length."""
-    return self.limit if self.config.model.mixer == 'fourier' else 0
-
-  def note(self, counts: dict[str, int], read: Iterable[Any]) -> None:
-    """Adds to the counts what happened to texts, and the unknown pieces among the ids read."""
-    self.counts.update(counts)
-    unknown = sum(int(np.sum(ids == self.tokenizer.unk_id)) for ids in read)
-    if unknown:
-      self.counts['pieces that are not in the vocabulary ([UNK])'] += unknown
-
-  def log_counts(self, said: Counter[str]) -> None:
-    """Warns of what happened to texts, by the counts but for those that are said already."""
-    for what, number in (self.counts.copy() - said).items():
-      log.warning('%s: %d', what, number)
-
-  def hidden(self, params: Any, batch: Any) -> jax.Array:
-    """The hidden states [B, T, D] of a batch after the last layer."""
-    return encode(self.objective.model, params['encoder'], batch)
-
-  def word_hidden(self, params: Any, batch: Any) -> jax.Array:
-    """The hidden states [B, T, D] of a batch from which masked words are predicted."""
-    return encode_mlm(self.objective.model, params, batch)
-
-  def mlm_logits(self, params: Any, hidden_BKD: jax.Array) -> jax.Array:
-    """The masked-LM head's logits [B, K, V] of hidden states."""
-    return models.word_logits(self.objective.model, params, hidden_BKD)
-
 
 def _read(ask, value):
   """(the fields of an element of a list, its record or the InputError why it is none)."""
@@ -374,9 +281,3 @@ def _read(ask, value):
     return fields, ask.element(fields)
   except InputError as error:
     return fields, error
-
-
-def _cast(tree, dtype):
-  """A tree of arrays on the host with its matrices cast to a type; biases and scales stay."""
-  kind = jnp.dtype(dtype)
-  return jax.tree.map(lambda x: np.asarray(x, kind if np.ndim(x) > 1 else None), tree)

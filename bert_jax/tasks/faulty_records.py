@@ -167,10 +167,10 @@ class Problems:
     it."""
     try:
       return [tables.column(row, name, where, advice) for name in names]
+    except tables.NoColumn as error:
+      raise InputError(f'{error}.') from None
     except InputError as error:
       fault = str(error).removeprefix(f'{where} ')
-      if fault.startswith(f'{row.header} has'):
-        raise InputError(f'{fault}.') from None
       raise Unusable(fault, 'rows without a text in a column') from None
 
   def json(self, path: Path, where: str) -> Any:

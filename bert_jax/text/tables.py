@@ -167,9 +167,14 @@ def first_of(names: Container[str], spellings: str) -> str:
   return next((name for name in spellings.split('|') if name in names), '')
 
 
+class NoColumn(InputError):
+  """No row of a file or frame has a column."""
+
+
 def column(row: Row, name: str, where: str, advice: str = 'name one of these') -> str:
-  """The row's value in a column, see first_of, or an InputError with advice if there is none. A
-  null is an empty text, as an empty cell of a CSV file is: pandas makes one of the other."""
+  """The row's value in a column, see first_of, or an InputError with advice if there is none, and
+  NoColumn if no row has it. A null is an empty text, as an empty cell of a CSV file is: pandas
+  makes one of the other."""
   there = first_of(row, name) or first_of(row.no_text, name)  # a null is in no_text alone
   kind = row.no_text.get(there, NULL)
   if kind != NULL:
@@ -177,9 +182,10 @@ def column(row: Row, name: str, where: str, advice: str = 'name one of these') -
   if there:
     return row.get(there, '')
   there = f'{listed(columns_of(row))}{suggestion(name, columns_of(row))}'
-  # A null may be a record whose fields are columns.
-  place = where if NULL in row.no_text.values() else row.header or where
-  raise InputError(f'{place} has no column {name!r}, only {there}; {advice}')
+  lacks = f'has no column {name!r}, only {there}; {advice}'
+  if row.header and NULL not in row.no_text.values():
+    raise NoColumn(f'{row.header} {lacks}')
+  raise InputError(f'{where} {lacks}')  # a null may be a record whose fields are columns
 
 
 def columns_of(row: Row) -> list[str]:

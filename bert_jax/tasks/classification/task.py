@@ -1,9 +1,6 @@
 """The objective, rows and scores of the classification of texts and pairs of texts.
 
-A text has one label of a set, several labels (multi_label), or a number (regression). The scores
-are GLUE's (Wang et al. 2018): accuracy, Matthews correlation, and F1 of the second of two labels
-(of more labels macro F1); for numbers their mean absolute error and two correlations, Pearson's
-and Spearman's.
+A text has one label of a set, several labels (multi_label), or a number (regression).
 
 A text that is too long keeps its head, its tail, or both: a quarter of the tokens from its head and
 the others from its tail (Sun et al. 2019, https://arxiv.org/abs/1905.05583, keep 128 and 382 of
@@ -26,12 +23,12 @@ from bert_jax.objectives.classification import Classification
 from bert_jax.rows import windows
 from bert_jax.rows.examples import by_example
 from bert_jax.tasks import labelled
-from bert_jax.tasks.classification import label_sets
+from bert_jax.tasks.classification import label_sets, scores
 from bert_jax.tasks.classification.encoded import encode
 from bert_jax.tasks.classification.label_sets import names, values
 from bert_jax.tasks.classification.reading import NO_LETTER, Example, label_type, read
 from bert_jax.tasks.faulty_records import Problems
-from bert_jax.tasks.labelled import Scored, choice_of_label, correlations
+from bert_jax.tasks.labelled import Scored, choice_of_label
 from bert_jax.tokenizers import Tokenizer
 
 
@@ -236,51 +233,16 @@ class Texts(Scored):
     return out
 
   def by_label(self, answers: list[dict]) -> list[dict]:
-    held, given, right = Counter(), Counter(), Counter()
-    for answer in answers:
-      if 'gold' not in answer:
-        continue
-      gold, predicted = answer['gold'], answer['prediction']
-      if not self.multi_label:
-        gold, predicted = [gold], [predicted]
-      held.update(gold)
-      given.update(predicted)
-      right.update({*gold} & {*predicted})
-    out = []
-    for label in self.labels:
-      row = {'label': label, 'examples': held[label], 'answered': given[label]}
-      number = held[label] + given[label]
-      if number:
-        out.append(row | {'right': right[label], 'f1': 2 * right[label] / number})
-    return out
+    return scores.by_label(answers, self.labels)
 
   def scores(self, answers: list[dict]) -> dict[str, float]:
-    from sklearn.metrics import f1_score, matthews_corrcoef  # slow to import
-
-    gold: Any = [answer['gold'] for answer in answers]
-    predicted: Any = [answer['prediction'] for answer in answers]
+    gold = [answer['gold'] for answer in answers]
+    predicted = [answer['prediction'] for answer in answers]
     if self.regression:
-      error = float(np.mean(np.abs(np.subtract(gold, predicted))))
-      return {'mean_absolute_error': error} | correlations(gold, predicted)
+      return scores.of_numbers(gold, predicted)
     if self.multi_label:
-      gold = np.array([np.isin(self.labels, several) for several in gold])
-      predicted = np.array([np.isin(self.labels, several) for several in predicted])
-      return {
-        'micro_f1': float(f1_score(gold, predicted, average='micro', zero_division=0)),
-        'macro_f1': float(f1_score(gold, predicted, average='macro', zero_division=0)),
-        'subset_accuracy': float((gold == predicted).all(axis=1).mean()),
-      }
-    gold, predicted = list(map(str, gold)), list(map(str, predicted))  # scikit-learn knows no 0.5
-    out = {'accuracy': float(np.mean(np.array(gold) == np.array(predicted)))}
-    if len(self.labels) == 2:
-      positive = str(self.labels[1])  # see label_sets.positive
-      out['f1'] = float(f1_score(gold, predicted, pos_label=positive, zero_division=0))
-    else:  # over the labels that occur
-      out['macro_f1'] = float(f1_score(gold, predicted, average='macro', zero_division=0))
-    out['matthews'] = 0.0
-    if len({*gold, *predicted}) > 1:  # else scikit-learn would warn
-      out['matthews'] = float(matthews_corrcoef(gold, predicted))
-    return out
+      return scores.of_several(gold, predicted, self.labels)
+    return scores.of_labels(gold, predicted, self.labels)
 
   def files(self, answers: list[dict]) -> dict[str, str]:
     """predictions.tsv as GLUE's leaderboard reads it: columns index and prediction."""

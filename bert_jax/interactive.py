@@ -147,6 +147,8 @@ def pretrain(
   documentation. model: whose weights it goes on with, as of finetune; '': random ones, of the size
   in the argument. workdir, fields: as of finetune. A step of BERT's recipe is 256 rows: on a
   machine of little memory give batch_size=32, or optimizer.accumulation."""
+  if model and 'size=' in recipe:
+    raise InputError(f'model={model} has a size of its own; leave size= out of {recipe!r}.')
   if model:
     fields['init_from'] = model
   return start(f'{config_lib.CONFIGS}/pretrain.py:{recipe}', train, workdir, eval, **fields)
@@ -156,6 +158,10 @@ def start(
   spec: str, rows: Any, workdir: str | Path, eval_rows: Any = None, /, **fields: Any
 ) -> Run:
   """Runs a config, FILE:ARGUMENTS, on rows in memory or paths; see finetune."""
+  if not isinstance(spec, str):
+    raise InputError(
+      f'start begins with FILE:ARGUMENTS of a config, not with a {type(spec).__name__}.'
+    )
   folder = run_folder(workdir)
   overrides, tables = _given(folder, fields, train=rows, eval=eval_rows)
   config = config_lib.load(spec, overrides)
@@ -174,7 +180,9 @@ def run_folder(workdir: str | Path) -> Path:
       f'workdir is a {type(workdir).__name__}; give the path of a folder for the run. Labels are a '
       'column of the rows.'
     )
-  return Path(workdir).expanduser().absolute()
+  folder = Path(workdir).expanduser().absolute()
+  contents.check_folder(folder)
+  return folder
 
 
 def _given(folder, fields, **rows):

@@ -289,6 +289,17 @@ def test_pretraining_and_any_other_config(seen, tmp_path):
   assert pd.read_parquet(third.data.train).to_dict('records') == [{'a': 'x', 'b': 'y'}]
 
 
+@pytest.mark.parametrize('call, said', [
+  (lambda W: bert_jax.start(['a text'], 'configs/pretrain.py', W), 'FILE:ARGUMENTS .* a list'),
+  (lambda W: bert_jax.pretrain(['a'], W, 'size=tiny', model='minilm'), 'has a size of its own'),
+  (lambda W: bert_jax.pretrain(['a'], __file__), 'test_interactive.py is a file; a workdir is'),
+])  # fmt: skip
+def test_arguments_that_do_not_fit(call, said, tmp_path):
+  with pytest.raises(InputError, match=said):
+    call(tmp_path / 'W')
+  assert list(tmp_path.iterdir()) == []
+
+
 def test_no_rows_are_no_embedded_task(tmp_path):
   with pytest.raises(InputError, match='train is None'):
     bert_jax.finetune(table().drop(columns='id', inplace=True), tmp_path / 'W', model='tiny')

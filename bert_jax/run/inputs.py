@@ -81,8 +81,7 @@ def read_inputs(given: ConfigDict, workdir: Path, set_by_user: Collection[str] =
   given = config_lib.check(given)
   trackers.check(given)
   checkpoint.check_processes(workdir)
-  if workdir.exists() and not workdir.is_dir():
-    raise InputError(f'{workdir} is a file; a workdir is a folder, new or of the same run.')
+  contents.check_folder(workdir)
   check_place(given, workdir)
   start = initialization.start_of(given, workdir)
   config = initialization.config_of(start, given, workdir, set_by_user)

@@ -260,7 +260,11 @@ def texts_in(
         f'{listed(fields) or "nothing"}'
       )
     if not isinstance(fields[name], str):
-      raise InputError(f'{name!r} is no text; write it in quotes')
+      kind = type(fields[name]).__name__
+      raise InputError(
+        f'{name!r} is a {kind}, and one text is read; write it in quotes, and give several as a '
+        'list of texts or a DataFrame'
+      )
   if not may_be_empty and not any(fields[name].strip() for name in names):
     raise Empty('empty text')
   return [fields[name] for name in names]

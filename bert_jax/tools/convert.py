@@ -36,11 +36,11 @@ def convert(
   checkpoint: str | int = '',
   strict: bool = True,
   part: str = '',
-  languages: Sequence[str] = (),
+  languages: str | Sequence[str] = '',
 ) -> None:
   """Converts a source to a target (see the module), verifies what was written, and says so.
   part: which model of a run that has several (Family.other_models). languages: codes, for the
-  card."""
+  card: 'en,de'."""
   out, is_export = folder_of(target), target.startswith(HF)
   folder = hub.folder(source)
   log.info('reading %s', folder)
@@ -67,7 +67,8 @@ def convert(
   with lock.whole_folder(out) as partial:
     log.info('writing %s', out)
     if is_export:
-      facts |= {'name': out.name, 'languages': languages}
+      codes = languages.split(',') if isinstance(languages, str) else languages
+      facts |= {'name': out.name, 'languages': [code for code in codes if code]}
       names, left_out = export_run(partial, model, facts)
       tell('left out', left_out)
     else:
@@ -260,7 +261,7 @@ def main(argv: Sequence[str] | None = None) -> None:
       args.checkpoint,
       strict=not args.allow_unused,
       part=args.part,
-      languages=[code for code in args.language.split(',') if code],
+      languages=args.language,
     )
 
 

@@ -176,9 +176,10 @@ def split(rows: pd.DataFrame, folds: int, labels: str, groups: str, seed: int) -
       for fold, (_, held_out) in enumerate(splitter.split(rows, classes, of_rows)):
         fold_of[held_out] = fold
   except ValueError:
+    most = len({*of_rows}) if of_rows else max(Counter(classes).values())
     raise InputError(
-      f'folds={folds} is not possible with these rows; give 2 or more, but no more than the most '
-      'frequent label has rows or, with groups, than there are groups.'
+      f'folds={folds} is not possible with these rows; give 2 or more, and at most {most}, as many '
+      'as the most frequent label has rows or, with groups, as there are groups.'
     ) from None
   if labels:
     found = pd.Series(fold_of).groupby(rows[labels].to_numpy()).nunique()

@@ -37,6 +37,12 @@ def read_sealed(path: Path) -> dict[str, Any]:
   return content
 
 
+def check_folder(workdir: Path) -> None:
+  """InputError if a workdir is a file."""
+  if workdir.exists() and not workdir.is_dir():
+    raise InputError(f'{workdir} is a file; a workdir is a folder, new or of the same run.')
+
+
 # ---- config.json ---------------------------------------------------------------------------------
 
 

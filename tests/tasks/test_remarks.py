@@ -136,6 +136,15 @@ def test_evaluated_texts_that_are_trained_on(about, known):
   assert [f'by heart: {known} (of' in x for x in found] == [True] * bool(known)
 
 
+@pytest.mark.parametrize('again, share', [(0, ''), (1, '11.1%'), (3, '27.3%')])
+def test_evaluated_documents_that_are_trained_on(tmp_path, again, share):
+  texts = [f'{SENTENCES}\n{WORDS[i % 10]} {WORDS[i // 10]} ends it.' for i in range(38)]
+  (tmp_path / 'a.txt').write_text('\n\n'.join(texts[:30]))
+  (tmp_path / 'b.txt').write_text('\n\n'.join(texts[30 - again :]))
+  found = said(f'data.train={tmp_path}/a.txt', f'data.eval={tmp_path}/b.txt')
+  assert [x[: len(share)] for x in found if 'training text, too' in x] == [share] * bool(again)
+
+
 @pytest.mark.parametrize('documents, nats', [(40, '0.14'), (900, '')])
 def test_few_tokens_that_are_held_out(tmp_path, documents, nats):
   data = f'data.train={prose(tmp_path / "a.txt", documents)}'
@@ -186,7 +195,7 @@ def test_few_evaluated_examples(about, number, share):
 @pytest.mark.parametrize('labels, absent', [('aba', 'c'), ('cab', ''), ('b', "a', 'c")])
 def test_labels_that_no_evaluated_example_has(about, caplog, labels, absent):
   about({'train': [(text, 'abc'[i % 3]) for text, i in PAIRS], 'eval': zip(WORDS, labels)})
-  said = f"eval: no example has the label '{absent}': nothing is learned or scored of it"
+  said = f"eval: no example has the label '{absent}', of which nothing is scored"
   assert [x for x in caplog.messages if ' no example ' in x] == [said] * bool(absent)
 
 

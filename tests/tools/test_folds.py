@@ -74,8 +74,8 @@ def test_rows_of_a_group_stay_together():
 
 
 @pytest.mark.parametrize('given, said', [
-  (dict(folds=40), 'folds=40 is not possible .*; give 2 or more, but no more than'),
-  (dict(folds=8, groups='label'), 'folds=8 is not possible .* than there are groups'),
+  (dict(folds=40), 'folds=40 is not possible .*; give 2 or more, and at most 18, as many'),
+  (dict(folds=8, groups='label'), 'folds=8 is not possible .* at most 3, as many .* are groups'),
   ({RATE: [0.1, 1e-1]}, r'learning_rate is \[0.1, 0.1\]; give different values'),
   (dict(epochs=[]), r'epochs is \[\]; give different values'),
   (dict(folds=1), 'folds=1 is not possible .* give 2 or more'),

@@ -217,12 +217,12 @@ def baselines_of(
     alike = np.unique(labels, axis=0, return_counts=True)[1].max() / len(labels)
     level = entropy([1 - shares, shares], weights or 1.0)
     return level | always('constant', best) | always('majority', {'subset_accuracy': alike})
-  out = {'accuracy': shares.max(), 'matthews': 0}
-  level = entropy(shares, weights or 1.0)
-  if number == 2:
-    return level | always('majority', out) | always('constant', {'f1': f1_of_all(shares[1])})
   macro_f1 = f1_of_all(shares.max()) / np.count_nonzero(shares)
-  return level | always('majority', out | {'macro_f1': macro_f1})
+  out = {'accuracy': shares.max(), 'matthews': 0, 'macro_f1': macro_f1}
+  levels = entropy(shares, weights or 1.0) | always('majority', out)
+  if number == 2:
+    levels |= always('constant', {'f1': f1_of_all(shares[1])})
+  return levels
 
 
 def prior_of(labels: np.ndarray, counts: np.ndarray) -> tuple[float, ...]:

@@ -1,7 +1,7 @@
 """The scores of classifiers, as those of GLUE (Wang et al. 2018).
 
-Of one label for each text: accuracy, Matthews correlation, and F1 of the second of two labels (of
-more labels macro F1). Of several: micro and macro F1, and the share of texts whose labels are all
+Of one label for each text: accuracy, Matthews correlation, macro F1 and, of two labels, F1 of the
+second. Of several: micro and macro F1, and the share of texts whose labels are all
 right. Of numbers: their mean absolute error and two correlations, Pearson's and Spearman's.
 """
 
@@ -23,8 +23,8 @@ def of_labels(gold: list, predicted: list, labels: Sequence[Any]) -> dict[str, f
   if len(labels) == 2:
     positive = str(labels[1])  # see label_sets.positive
     out['f1'] = float(f1_score(gold, predicted, pos_label=positive, zero_division=0))
-  else:  # over the labels that occur
-    out['macro_f1'] = float(f1_score(gold, predicted, average='macro', zero_division=0))
+  # Over the labels that occur.
+  out['macro_f1'] = float(f1_score(gold, predicted, average='macro', zero_division=0))
   out['matthews'] = 0.0
   if len({*gold, *predicted}) > 1:  # else scikit-learn would warn
     out['matthews'] = float(matthews_corrcoef(gold, predicted))

@@ -179,9 +179,9 @@ class Texts(Scored):
       held = np.atleast_2d(counts)[-1]
       absent = [label for label, number in zip(self.labels, held) if not number]
       if absent:
+        done = 'learned' if problems.split == 'train' else 'scored'
         log.warning(
-          f'{problems.split}: no example has the label {listed(absent)}: nothing is learned or '
-          'scored of it'
+          f'{problems.split}: no example has the label {listed(absent)}, of which nothing is {done}'
         )
 
   def _window_counts(self, config, room, is_pair, problems):

@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 
 from bert_jax.corpus import loading, store
 from bert_jax.corpus.tokenized import Corpus, spaced
+from bert_jax.rows.corpus_rows import Rows
 from bert_jax.rows.language_mixture import Mixture
 from bert_jax.rows.sentence_pairs import PAIRS
 from bert_jax.tasks.remarks import RECORDS, about, about_vocabulary, pieces
@@ -30,10 +31,14 @@ def remarks(config: ConfigDict, tokenizer: Tokenizer, sources: Mapping[str, Any]
   parts = source.parts if isinstance(source, Mixture) else {'': source}
   cuts = {name: pieces(records(rows.sample), tokenizer) for name, rows in parts.items()}
   out = about_vocabulary(config, cuts)
-  held_out = getattr(sources.get('eval'), 'totals', None)  # None: there is none, or a Mixture
-  if held_out:
+  evaluated = sources.get('eval')
+  if isinstance(evaluated, Rows):
     fix = 'evaluate on more text (data.eval or, where that is empty, corpus.eval_share)'
-    out += about('held_out', 3 * held_out['text_tokens'] ** -0.5, fix)
+    out += about('held_out', 3 * evaluated.totals['text_tokens'] ** -0.5, fix)
+    known = [np.isin(evaluated.sample.hashes, rows.sample.hashes) for rows in parts.values()]
+    out += about(
+      'documents', np.any(known, axis=0).mean(), 'leave them out of the one or the other'
+    )
   if config.corpus.rows in (*PAIRS, 'single'):
     sampled = []
     for _, spec in files.parts(config.data.train, config.corpus.languages):

@@ -263,7 +263,8 @@ def rows(config: ConfigDict, tokenizer: Tokenizer, split: str, problems: Problem
   odd = problems.counts[NO_LETTER]
   if odd:
     log.warning(
-      '%s: %s: empty, or numbers or signs alone; leave out the rows without a text',
+      '%s: %s: empty, or numbers or signs alone; leave out the rows without a text, or name '
+      'another table.text_column',
       split,
       counted(odd, NO_LETTER),
     )

@@ -124,13 +124,19 @@ def recipe(
   if model in config_lib.SIZES:
     spec += f',size={model}'
   elif model:
-    fields['init_from'] = model
+    _begin_with(model, fields)
   elif 'init_from' not in fields:
     raise InputError(
       "model is missing; give 'minilm', hf:NAME or a path to start from, or a size such as 'tiny' "
       'to start from random weights.'
     )
   return spec, fields
+
+
+def _begin_with(model, fields):
+  if 'init_from' in fields:
+    raise InputError('model and init_from are one thing; leave one of them out.')
+  fields['init_from'] = model
 
 
 def pretrain(
@@ -144,13 +150,15 @@ def pretrain(
 ) -> Run:
   """Pre-trains a model, as configs/pretrain.py does by its argument, such as 'size=tiny,runlocal'.
   train, eval: texts, or rows with a column corpus.text_field, or a path; None: the embedded
-  documentation. model: whose weights it goes on with, as of finetune; '': random ones, of the size
-  in the argument. workdir, fields: as of finetune. A step of BERT's recipe is 256 rows: on a
-  machine of little memory give batch_size=32, or optimizer.accumulation."""
-  if model and 'size=' in recipe:
-    raise InputError(f'model={model} has a size of its own; leave size= out of {recipe!r}.')
+  documentation. model: 'minilm', a folder or hf:NAME, whose weights it goes on with, by the
+  argument 'continued' if none is given; '': random weights. workdir, fields: as of finetune. A step
+  of BERT's recipe is 256 rows: on a machine of little memory give batch_size=32, or
+  optimizer.accumulation."""
   if model:
-    fields['init_from'] = model
+    _begin_with(model, fields)
+    recipe = recipe or 'continued'
+    if 'size=' in recipe:
+      raise InputError(f'model={model} has a size of its own; leave size= out of {recipe!r}.')
   return start(f'{config_lib.CONFIGS}/pretrain.py:{recipe}', train, workdir, eval, **fields)
 
 
@@ -160,7 +168,8 @@ def start(
   """Runs a config, FILE:ARGUMENTS, on rows in memory or paths; see finetune."""
   if not isinstance(spec, str):
     raise InputError(
-      f'start begins with FILE:ARGUMENTS of a config, not with a {type(spec).__name__}.'
+      f'spec is a {type(spec).__name__}; give a text, such as configs/pretrain.py:size=tiny, then '
+      'the rows.'
     )
   folder = run_folder(workdir)
   overrides, tables = _given(folder, fields, train=rows, eval=eval_rows)

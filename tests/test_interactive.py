@@ -168,8 +168,10 @@ def test_an_evaluation_by_which_no_best_can_be_chosen(small, tmp_path, caplog):
   unlabelled = table(1, 11)[['body']]
   with pytest.raises(InputError, match="has a label.*the column 'label'; .* which has 'body'"):
     bert_jax.finetune(table(), tmp_path / 'W', eval=unlabelled, **fields)
-  with pytest.raises(InputError, match='data.train: all texts are empty; is it the right column'):
-    bert_jax.finetune(table().assign(body=[None] * 30), tmp_path / 'W', **fields)
+  empty = table().assign(body=[None] * 30)
+  for rows, evaluated, split in (empty, table(), 'train'), (table(), empty, 'eval'):
+    with pytest.raises(InputError, match=f'data.{split}: all texts are empty; is it the right'):
+      bert_jax.finetune(rows, tmp_path / 'W', eval=evaluated, **fields)
   run = bert_jax.finetune(table(), tmp_path / 'W', **fields)
   assert run.model.step == 9 and run.metrics == {}
   with pytest.raises(InputError, match='W kept no best checkpoint; use latest or a step'):
@@ -182,7 +184,9 @@ def test_an_evaluation_by_which_no_best_can_be_chosen(small, tmp_path, caplog):
   assert caplog.text.count('train: 1 text without a letter (kept): empty, or') == 1
   assert 'so no step is the best by checkpoint.best_metric=macro_f1' in caplog.text
   fields |= {'steps': 0, 'epochs': 4}
-  assert read_inputs(configured(fields | {'min_steps': 100}), tmp_path / 'new').steps == 100
+  for least in 50, 100:
+    given = configured(fields | {'min_steps': least})
+    assert read_inputs(given, tmp_path / 'new').steps == least
   assert 'few to learn from' not in caplog.text
   steps = read_inputs(configured(fields), tmp_path / 'new').steps
   assert 1 < steps < 99
@@ -290,7 +294,8 @@ def test_pretraining_and_any_other_config(seen, tmp_path):
 
 
 @pytest.mark.parametrize('call, said', [
-  (lambda W: bert_jax.start(['a text'], 'configs/pretrain.py', W), 'FILE:ARGUMENTS .* a list'),
+  (lambda W: bert_jax.start(['a text'], 'configs/pretrain.py', W), 'spec is a list; give a text'),
+  (lambda W: bert_jax.pretrain(['a'], W, model='minilm', init_from='a'), 'init_from are one thing'),
   (lambda W: bert_jax.pretrain(['a'], W, 'size=tiny', model='minilm'), 'has a size of its own'),
   (lambda W: bert_jax.pretrain(['a'], __file__), 'test_interactive.py is a file; a workdir is'),
 ])  # fmt: skip

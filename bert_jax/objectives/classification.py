@@ -94,8 +94,8 @@ class Classification(LabelledExamples):
       return *terms, 'mean_absolute_error', 'pearson', 'spearman'
     if self.multi_label:
       return *terms, 'micro_f1', 'macro_f1', 'subset_accuracy'
-    f1 = 'f1' if len(self.labels) == 2 else 'macro_f1'
-    return *terms, 'accuracy', f1, 'matthews'
+    f1 = ('f1',) if len(self.labels) == 2 else ()
+    return *terms, 'accuracy', *f1, 'macro_f1', 'matthews'
 
   def spec(self, batch_size: int) -> Spec:
     out = super().spec(batch_size)

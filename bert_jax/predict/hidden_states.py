@@ -18,7 +18,7 @@ from bert_jax.rows.row_arrays import TOKENS, build_row
 from bert_jax.rows.windows import truncate
 
 if TYPE_CHECKING:
-  from bert_jax.predict.model import Model
+  from bert_jax.predict.loaded import Loaded
 
 
 class States(NamedTuple):
@@ -29,7 +29,7 @@ class States(NamedTuple):
   attention: np.ndarray  # [L, H, T, T]: of each query over the keys, where they add up to 1
 
 
-def states(model: 'Model', texts: Sequence[str]) -> States:
+def states(model: 'Loaded', texts: Sequence[str]) -> States:
   """The States of a text or of a pair; a long one is cut."""
   tokenizer = model.tokenizer
   parts = tuple(tokenizer.ids_batch(texts))

@@ -17,14 +17,14 @@ from bert_jax.models import layers
 from bert_jax.objectives.encode import encode, encode_mlm
 from bert_jax.predict import cpu_kernels, hidden_states, packed_rows
 from bert_jax.tasks import TASKS
-from bert_jax.tasks.ask import Ask
 from bert_jax.workdir import trained
 
 
 class Loaded:
   """The tokenizer, config and weights of a trained model, and its functions.
 
-  source, checkpoint, dtype, counts: see model.Model.
+  source: a run's workdir, a Hugging Face folder, or a trained.Trained. checkpoint, dtype: as of
+  model.Model. counts: what happened to texts.
   """
 
   def __init__(self, source: Any, checkpoint: str | int = '', dtype: str = ''):
@@ -57,7 +57,6 @@ class Loaded:
     if not self.limit:  # distances as long as with a memory
       self.limit = self.config.data.seq_length + self.config.model.memory_length
     self.counts = Counter()
-    self._asks: dict[tuple, Ask] = {}
 
   def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
     """Compiles function(weights, ...), which may apply any module to the weights or to parts."""

@@ -1,5 +1,6 @@
 """A trained model with its tokenizer and config, and a method for each question it can answer."""
 
+import functools
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -58,7 +59,8 @@ class Model(Loaded):
 
   def __dir__(self):  # without what tasks compute with, and the methods of those that it lacks
     lacks = {method_of(task) for task in PREDICTIONS.keys() - self.tasks.keys()}
-    return sorted({*super().__dir__()} - lacks - {*vars(Loaded), 'ask'})
+    inner = {name for name in vars(Loaded) if name[0] != '_'}
+    return sorted({*super().__dir__()} - lacks - inner - {'ask'})
 
   # ---- A method for each task. Its options are described in predict/README.md. -------------------
 
@@ -245,6 +247,10 @@ class Model(Loaded):
     """The parameters as the objective's modules expect them, on the host."""
     params = jax.device_get(self.weights)
     return cpu_kernels.turned(params) if self._turned else params
+
+  @functools.cached_property
+  def _asks(self) -> dict[tuple, Ask]:
+    return {}
 
   def ask(self, task: str, **options: Any) -> Ask:
     """The tasks.ask.Ask of a task with these options; InputError if this model cannot do it."""

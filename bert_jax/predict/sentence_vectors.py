@@ -23,7 +23,7 @@ from bert_jax.tasks.ask import Packed, RecordProblems, grouped
 from bert_jax.tasks.record import Option, Prediction
 
 if TYPE_CHECKING:
-  from bert_jax.predict.model import Model
+  from bert_jax.predict.loaded import Loaded
 
 
 class Embed(Packed):
@@ -38,7 +38,7 @@ class Embed(Packed):
 
   def __init__(
     self,
-    model: 'Model',
+    model: 'Loaded',
     pooling: str = '',
     normalize: bool | None = None,
     prompt: str | None = None,

@@ -134,7 +134,7 @@ def _scored(source, outputs, family_scores):
     if len(by_label) <= NAMED:
       scores |= {f'f1_{x["label"]}': x['f1'] for x in by_label}
   elif answers:
-    log.warning('nothing is scored: no example has a label; is the name of their column right?')
+    log.warning('nothing is scored: no example has a label (%s)', source.unscored)
   if len(answers) >= LEAST and source.constant(answers):
     scores['constant'] = 1.0
   return scores, answers

@@ -157,19 +157,19 @@ def _check_evaluation(config, objective, sources):
   evaluated = sources.get('eval')
   if getattr(evaluated, 'scored', None) == 0:
     raise InputError(
-      f'no example of the evaluation has a label, so there is no score ({evaluated.cause}); '
+      f'no example of the evaluation has a label, so there is no score ({evaluated.unscored}); '
       'without labels give no evaluation, and ask the trained model.'
     )
   best = config.checkpoint.best_metric
   known = [*objective.metrics, 'loss', *TASKS[config.objective].scores]
-  known += [f'f1_{label}' for label in getattr(sources.get('eval'), 'labels', ())]
+  known += [f'f1_{label}' for label in getattr(evaluated, 'labels', ())]
   if not best:
     return
   if best not in known:
     raise InputError(
       f'this objective has no {best} for checkpoint.best_metric; it has {listed(known, 20)}.'
     )
-  level = sources['eval'].baselines.get(best) if 'eval' in sources else None
+  level = evaluated.baselines.get(best) if 'eval' in sources else None
   is_loss = best in ('loss', *objective.loss_weights) or isinstance(level, LossLevel)
   if is_loss and config.checkpoint.best_mode == 'max':
     raise InputError(
@@ -185,7 +185,7 @@ def _tell_of_length(inputs):
     lost = f', so no step is the best by checkpoint.best_metric={best}' if best else ''
     log.warning('nothing is evaluated: data.eval is empty%s', lost)
   usual = TASKS[config.objective].defaults.get('min_steps', 0)
-  if config.epochs and inputs.steps < usual:
+  if config.epochs and not config.min_steps and inputs.steps < usual:
     log.warning(
       f'{counted(inputs.steps, "steps")} by epochs={config.epochs:g}, as given: few to learn from; '
       f'min_steps={usual} is the least without epochs'

@@ -14,7 +14,7 @@ from bert_jax.tasks.record import Option
 from bert_jax.text import record_sources, tables
 
 if TYPE_CHECKING:
-  from bert_jax.predict.model import Model
+  from bert_jax.predict.loaded import Loaded
 
 # Columns that name a row: as GLUE numbers its test sets, GAP in capitals, and pandas its index.
 ID_COLUMNS = f'index|idx|id|ID|{record_sources.INDEX}'
@@ -57,11 +57,11 @@ class Ask(abc.ABC):
   exports: Mapping[str, str] = {}
   _taken: Mapping[str, str] = {}  # {field: column} of the table that was asked last
 
-  def __init__(self, model: 'Model'):
+  def __init__(self, model: 'Loaded'):
     self.model = model
 
   @classmethod
-  def suits(cls, model: 'Model') -> bool:
+  def suits(cls, model: 'Loaded') -> bool:
     """Whether a model that has the parts can answer it."""
     return True
 
@@ -186,7 +186,7 @@ class Ask(abc.ABC):
 class Packed(Ask):
   """An Ask whose records become Examples, which are packed into rows and batches."""
 
-  def __init__(self, model: 'Model'):
+  def __init__(self, model: 'Loaded'):
     super().__init__(model)
     self._compiled = model.compiled(self.outputs)
 
@@ -260,10 +260,9 @@ def texts_in(
         f'{listed(fields) or "nothing"}'
       )
     if not isinstance(fields[name], str):
-      kind = type(fields[name]).__name__
       raise InputError(
-        f'{name!r} is a {kind}, and one text is read; write it in quotes, and give several as a '
-        'list of texts or a DataFrame'
+        f'{name!r} is no text: {quoted(fields[name])}; write one in quotes, and several as a list '
+        'of texts, or of records'
       )
   if not may_be_empty and not any(fields[name].strip() for name in names):
     raise Empty('empty text')

@@ -70,8 +70,8 @@ class Problems:
   def __init__(self, split: str, skip: bool = False, encoding: str = ''):
     self.split, self.skip, self.encoding = split, skip, encoding
     self.counts, self.places = Counter(), defaultdict(list)
-    # Why the first record was left out, or is not scored; how many were left out.
-    self.cause, self.left_out = '', 0
+    self.cause, self.left_out = '', 0  # why the first record was left out; how many were
+    self.unscored = ''  # why the first one that is not scored is not
 
   @classmethod
   def of(cls, config: ConfigDict, split: str) -> 'Problems':
@@ -117,7 +117,7 @@ class Problems:
     more: ends the sentence about the first one."""
     sentence = f'it is without {what}{more}'
     if split != 'train':
-      self.cause = self.cause or f'{where}: {sentence}'
+      self.unscored = self.unscored or f'{where}: {sentence}'
       self.counts[f'without {what} (predicted, not scored)'] += 1
       return False
     self.leave_out(where, sentence, f'without {what} (left out of training)')

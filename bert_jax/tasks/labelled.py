@@ -1,7 +1,6 @@
 """What families of labelled examples share: fields, rules, defaults, rows that are scored."""
 
 import abc
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ from ml_collections import ConfigDict
 from scipy.special import entr, log_softmax
 
 from bert_jax import models
-from bert_jax.errors import InputError, log, quoted
+from bert_jax.errors import log, quoted
 from bert_jax.field import Field, affecting
 from bert_jax.metrics import Level, LossLevel
 from bert_jax.rows.examples import Examples
@@ -173,9 +172,8 @@ def sources_of(
         examples = list(problems.chosen(read(config, split, problems), few))
       out[split] = rows(config, tokenizer, examples, problems)
       problems.log(out[split])
-      out[split].cause = problems.cause
-      if split == 'train' and not any(map(len, itertools.chain.from_iterable(out[split].texts))):
-        raise InputError('data.train: all texts are empty; is it the right column?')
+      if problems.unscored:
+        out[split].unscored = problems.unscored
     return out
 
   return sources
@@ -252,12 +250,12 @@ def correlations(gold: Sequence[float], predicted: Sequence[float]) -> dict[str,
 
 class Scored(Examples, abc.ABC):
   """Examples that turn a model's outputs into answers, and score the answers.
-  scored: how many examples have gold, and so are scored; None: all. cause: why the first one that
-  is not scored is not.
+  scored: how many examples have gold, and so are scored; None: all. unscored: why the first
+  one that is not scored is not, or a guess.
   for_missed: what to do about labels that are never answered."""
 
   scored: int | None = None
-  cause = ''
+  unscored = 'is there the column of labels, called as in the training data?'
   for_missed = ''
 
   @abc.abstractmethod

@@ -21,8 +21,7 @@ def weights(sizes: dict[str, int], sampling: float) -> dict[str, int]:
   if empty or not sizes:
     text = f'language {empty[0]!r}' if empty and empty[0] else 'the corpus'
     raise InputError(
-      f'{text} holds no words: its texts are empty, or single letters; check the column, paths and '
-      'filters of them'
+      f'{text} holds no words: its texts are empty; check the column, paths and filters of them'
     )
   if sampling == 1 or len(sizes) == 1:
     return dict.fromkeys(sizes, 1)

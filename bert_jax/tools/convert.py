@@ -68,7 +68,8 @@ def convert(
     log.info('writing %s', out)
     if is_export:
       codes = languages.split(',') if isinstance(languages, str) else languages
-      facts |= {'name': out.name, 'languages': [code for code in codes if code]}
+      stripped = map(str.strip, codes)
+      facts |= {'name': out.name, 'languages': [code for code in stripped if code]}
       names, left_out = export_run(partial, model, facts)
       tell('left out', left_out)
     else:

@@ -176,10 +176,12 @@ def split(rows: pd.DataFrame, folds: int, labels: str, groups: str, seed: int) -
       for fold, (_, held_out) in enumerate(splitter.split(rows, classes, of_rows)):
         fold_of[held_out] = fold
   except ValueError:
-    most = len({*of_rows}) if of_rows else max(Counter(classes).values())
+    most = max(Counter(classes).values(), default=0)
+    if groups:
+      most = min(most, rows[groups].nunique())
     raise InputError(
-      f'folds={folds} is not possible with these rows; give 2 or more, and at most {most}, as many '
-      'as the most frequent label has rows or, with groups, as there are groups.'
+      f'folds={folds} is not possible with these rows; give 2 or more, and at most {most}: so many '
+      'are the rows of the most frequent label, or the groups.'
     ) from None
   if labels:
     found = pd.Series(fold_of).groupby(rows[labels].to_numpy()).nunique()

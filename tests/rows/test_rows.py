@@ -456,7 +456,7 @@ def test_of_few_documents_those_of_the_least_hashes_are_held_out(
   """Neither the rows nor the vocabulary see them; of too few documents none is held out."""
   documents = one_word_each[0].read_text().split('\n\n')
   documents = [document for document in documents if 'w' in document][:number]
-  (tmp_path / 'a.txt').write_text('\n\n'.join(documents))
+  (tmp_path / 'a.txt').write_text('\n\n'.join(documents * 2))
   changes = f'corpus.rows={kind}', f'loss.nsp_weight={pairs}', 'corpus.eval_share=0.001'
   config = resolution.resolve(settings(tmp_path / 'a.txt', *changes))
   share = config.corpus.eval_share

@@ -173,9 +173,11 @@ def test_answers_go_by_the_id_of_a_row(tmp_path, vocab, tokenizer, more, wanted)
 def test_scores_are_compared_with_the_best_constant_answer(
   tmp_path, vocab, tokenizer, labels, options, kinds
 ):
-  source = source_of(labelled(tmp_path, vocab, options, labels=labels), tokenizer)
+  config = labelled(tmp_path, vocab, options, labels=labels)
+  source = source_of(config, tokenizer)
   gold = [x for x in labels if x is not None]
   every = [source.scores([{'gold': x, 'prediction': y} for x in gold]) for y in {*gold}]
+  assert {*every[0]} <= {*classification.objective(config, tokenizer).metrics}
   kinds |= dict.fromkeys(('accuracy', 'matthews', 'macro_f1'), 'majority')
   assert {name: source.baselines[name].kind for name in every[0]} == kinds
   for name in kinds:

@@ -136,13 +136,18 @@ def test_evaluated_texts_that_are_trained_on(about, known):
   assert [f'by heart: {known} (of' in x for x in found] == [True] * bool(known)
 
 
-@pytest.mark.parametrize('again, share', [(0, ''), (1, '11.1%'), (3, '27.3%')])
-def test_evaluated_documents_that_are_trained_on(tmp_path, again, share):
+@pytest.mark.parametrize('spec, more', [('{}/{}.txt', 0), ('x={}/{}.txt,y={}/{}y.txt', 2)])
+@pytest.mark.parametrize('again', [0, 1, 3])
+def test_evaluated_documents_that_are_trained_on(tmp_path, again, spec, more):
   texts = [f'{SENTENCES}\n{WORDS[i % 10]} {WORDS[i // 10]} ends it.' for i in range(38)]
   (tmp_path / 'a.txt').write_text('\n\n'.join(texts[:30]))
   (tmp_path / 'b.txt').write_text('\n\n'.join(texts[30 - again :]))
-  found = said(f'data.train={tmp_path}/a.txt', f'data.eval={tmp_path}/b.txt')
-  assert [x[: len(share)] for x in found if 'training text, too' in x] == [share] * bool(again)
+  (tmp_path / 'ay.txt').write_text('\n\n'.join(texts[:2]).upper())
+  (tmp_path / 'by.txt').write_text('\n\n'.join(texts[2:4]).upper())
+  train, evaluated = (spec.format(tmp_path, x, tmp_path, x) for x in 'ab')
+  found = said(f'data.train={train}', f'data.eval={evaluated}')
+  share = f'{again / (8 + again + more):.1%} of the evaluated documents'
+  assert [share in x for x in found if 'training text, too' in x] == [True] * bool(again)
 
 
 @pytest.mark.parametrize('documents, nats', [(40, '0.14'), (900, '')])
@@ -176,10 +181,11 @@ def test_labels_that_differ_by_case_alone(about, labels, said):
   assert [x.partition(' in case ')[2] for x in found] == [said] * bool(said)
 
 
+@pytest.mark.parametrize('fields', ['', 'data.seq_length=10 table.long_texts=windows'])
 @pytest.mark.parametrize('alone, share', [(30, 0), (31, 52), (60, 100)])
-def test_labels_that_one_text_alone_has(about, alone, share):
-  labelled = [(text, f'a{i}' if i < alone else 'b') for text, i in PAIRS]
-  found = about({'train': labelled})
+def test_labels_that_one_text_alone_has(about, alone, share, fields):
+  labelled = [(f'{text} ' * 9, f'a{i}' if i < alone else 'b') for text, i in PAIRS]
+  found = about({'train': labelled}, *fields.split())
   assert [x[:22] for x in found] == [f'{share}% of the training texts'[:22]] * bool(share)
 
 

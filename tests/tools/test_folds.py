@@ -74,10 +74,11 @@ def test_rows_of_a_group_stay_together():
 
 
 @pytest.mark.parametrize('given, said', [
-  (dict(folds=40), 'folds=40 is not possible .*; give 2 or more, and at most 18, as many'),
-  (dict(folds=8, groups='label'), 'folds=8 is not possible .* at most 3, as many .* are groups'),
+  (dict(folds=40), 'folds=40 is not possible .*; give 2 or more, and at most 18: so many'),
+  (dict(folds=8, groups='label'), 'folds=8 is not possible .* at most 3: so many'),
   ({RATE: [0.1, 1e-1]}, r'learning_rate is \[0.1, 0.1\]; give different values'),
   (dict(epochs=[]), r'epochs is \[\]; give different values'),
+  (dict(folds=20, groups='sentence'), 'folds=20 is not possible .* at most 18: so many'),
   (dict(folds=1), 'folds=1 is not possible .* give 2 or more'),
   (dict(groups='writer'), "there is no column 'writer', only 'sentence', 'label'"),
   (dict(epochs=[1, 2], seq_length=[3]), "'epochs', 'seq_length' are lists; give one of them"),
@@ -96,6 +97,8 @@ def test_what_cannot_be_is_one_sentence_before_anything_is_written(given, said, 
 
 
 def test_a_label_in_one_fold_only(tmp_path):
+  with pytest.raises(InputError, match='folds=5 is not possible .* at most 0: so many'):
+    bert_jax.cross_validate(table()[:0], tmp_path / 'W', model='tiny')
   rows = table()
   rows.iloc[3, 1] = 'rare'
   said = "the label 'rare' is in one fold only"

@@ -23,7 +23,7 @@ from bert_jax.text.values import finite_number
 from bert_jax.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
-  from bert_jax.predict.model import Model
+  from bert_jax.predict.loaded import Loaded
 
 FIELDS = affecting({'rows'}, {
   'table.text_column': Field('sentence', 'column of the text; a|b: the first that is there'),
@@ -185,9 +185,8 @@ def remarks_on(config: ConfigDict, tokenizer: Tokenizer, sources: Mapping[str, A
   out = remarks.about_examples(config, tokenizer, sources)
   out += remarks.about('cut', train.cut / max(1, train.size), longer)
   if label_column(config):
-    counts = label_sets.counts_of(train.per_example['labels'], len(table.labels))
-    columns = 'label_column and text_column may be the wrong way round'
-    out += remarks.about('once', sum(counts == 1) / max(1, train.size), columns)
+    columns = 'table.label_column and table.text_column may be the wrong way round'
+    out += remarks.about('once', sum(train.label_counts == 1) / train.size, columns)
     if table.long_texts != 'windows':
       out += remarks.about_contradictions(train)
   spelt = Counter(map(str.casefold, table.labels))
@@ -217,7 +216,7 @@ class Classify(OfHead):
   shows = 'prediction', 'probability', 'probabilities'
   tabs = True  # so that a pair is never taken for a single text
 
-  def __init__(self, model: 'Model'):
+  def __init__(self, model: 'Loaded'):
     super().__init__(model)
     if 'table' in model.config and model.config.table.pair_column:
       self.fields = ('text', 'pair')
@@ -249,7 +248,7 @@ class Pair(Classify):
   fields = ('text', 'pair')
 
   @classmethod
-  def suits(cls, model: 'Model') -> bool:
+  def suits(cls, model: 'Loaded') -> bool:
     return not model.step or bool(model.config.table.pair_column)
 
 

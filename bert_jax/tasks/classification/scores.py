@@ -1,8 +1,8 @@
-"""The scores of classifiers, as those of GLUE (Wang et al. 2018).
+"""The scores of classifiers, among them those of GLUE (Wang et al. 2018).
 
-Of one label for each text: accuracy, Matthews correlation, macro F1 and, of two labels, F1 of the
-second. Of several: micro and macro F1, and the share of texts whose labels are all
-right. Of numbers: their mean absolute error and two correlations, Pearson's and Spearman's.
+Where each text has one label: accuracy, Matthews correlation, macro F1 and, of two labels, F1 of
+the second. Where it has several: micro and macro F1, and the share of texts whose labels are all
+right. For numbers: their mean absolute error, and Pearson's and Spearman's correlations.
 """
 
 from collections import Counter

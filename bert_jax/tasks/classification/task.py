@@ -168,9 +168,10 @@ class Texts(Scored):
       **labelled.shape(config),
     )
     self.size, self.scored = len(labels), int(encoded.known.sum())
+    self.label_counts = np.zeros(0, int)
     if self.scored:
       labels, by_class = labels[encoded.known], label_sets.class_weights(table)
-      counts = label_sets.counts_of(labels, len(self.labels))
+      counts = self.label_counts = label_sets.counts_of(labels, len(self.labels))
       self.baselines |= label_sets.baselines_of(labels, counts, by_class)
       self.prior = label_sets.prior_of(labels, counts)
       if problems.split == 'train' and self.labels:
@@ -260,6 +261,8 @@ class Texts(Scored):
 def rows(config: ConfigDict, tokenizer: Tokenizer, split: str, problems: Problems) -> Any:
   examples, few = read(config, split, problems), config.task.train_examples
   out = Texts(config, tokenizer, problems.chosen(examples, few), problems)
+  if not out.tokens.any():
+    raise InputError(f'data.{split}: all texts are empty; is it the right table.text_column?')
   odd = problems.counts[NO_LETTER]
   if odd:
     log.warning(

@@ -12,7 +12,7 @@ from bert_jax.tasks.coreference.task import Pronouns
 from bert_jax.tasks.record import Prediction
 
 if TYPE_CHECKING:
-  from bert_jax.predict.model import Model
+  from bert_jax.predict.loaded import Loaded
 
 
 class Coreference(OfHead):
@@ -22,7 +22,7 @@ class Coreference(OfHead):
   examples_of, tabs = Pronouns, True
   shows = 'prediction', 'probability', 'probabilities'
 
-  def __init__(self, model: 'Model'):
+  def __init__(self, model: 'Loaded'):
     super().__init__(model)
     self.fields = ('text', 'pronoun', *'ab'[: model.objective.candidates])
     self.others = tuple(f'{name}-offset' for name in self.fields[1:])

@@ -23,7 +23,8 @@ CORPUS = affecting({'rows'}, {
     affects={'rows'}),
   'corpus.text_field': Field('text', 'field of a JSONL or TFDS record that holds the text',
     affects={'rows'}),
-  'corpus.eval_share': Field(0.01, 'documents held out if data.eval is empty', allowed='[0, 1)',
+  'corpus.eval_share': Field(0.01, 'share of the documents that is held out if data.eval is '
+    'empty; raised, and said, where of one short text none would be', allowed='[0, 1)',
     affects={'rows'}),
   'corpus.rows': Field('nsp', 'what an example is, see rows/plans.py', allowed=KINDS,
     affects={'rows'}),

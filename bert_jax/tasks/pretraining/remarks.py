@@ -12,7 +12,6 @@ from ml_collections import ConfigDict
 
 from bert_jax.corpus import loading, store
 from bert_jax.corpus.tokenized import Corpus, spaced
-from bert_jax.rows.corpus_rows import Rows
 from bert_jax.rows.language_mixture import Mixture
 from bert_jax.rows.sentence_pairs import PAIRS
 from bert_jax.tasks.remarks import RECORDS, about, about_vocabulary, pieces
@@ -27,18 +26,16 @@ _ENDS = re.compile(r'[.!?…。！？।॥؟۔:;"”’»)\]]\s*$')
 
 def remarks(config: ConfigDict, tokenizer: Tokenizer, sources: Mapping[str, Any]) -> list[str]:
   """Warnings about the training data and the vocabulary of a run on a corpus."""
-  source = sources['train']
-  parts = source.parts if isinstance(source, Mixture) else {'': source}
-  cuts = {name: pieces(records(rows.sample), tokenizer) for name, rows in parts.items()}
+  samples = _samples(sources['train'])
+  cuts = {name: pieces(records(sample), tokenizer) for name, sample in samples.items()}
   out = about_vocabulary(config, cuts)
-  evaluated = sources.get('eval')
-  if isinstance(evaluated, Rows):
+  held_out = getattr(sources.get('eval'), 'totals', None)  # None: there is none, or a Mixture
+  if held_out:
     fix = 'evaluate on more text (data.eval or, where that is empty, corpus.eval_share)'
-    out += about('held_out', 3 * evaluated.totals['text_tokens'] ** -0.5, fix)
-    known = [np.isin(evaluated.sample.hashes, rows.sample.hashes) for rows in parts.values()]
-    out += about(
-      'documents', np.any(known, axis=0).mean(), 'leave them out of the one or the other'
-    )
+    out += about('held_out', 3 * held_out['text_tokens'] ** -0.5, fix)
+  if config.data.eval:
+    known = np.isin(_texts(_samples(sources['eval'])), _texts(samples))
+    out += about('documents', known.mean(), 'leave them out of data.train or data.eval')
   if config.corpus.rows in (*PAIRS, 'single'):
     sampled = []
     for _, spec in files.parts(config.data.train, config.corpus.languages):
@@ -49,6 +46,18 @@ def remarks(config: ConfigDict, tokenizer: Tokenizer, sources: Mapping[str, Any]
       alone = sum(len(document) == 1 for document in sampled) / max(1, len(sampled))
       out += about('alone', alone, 'corpus.rows=full and loss.nsp_weight=0 train without pairs')
   return out
+
+
+def _samples(source):
+  """{language: a sample of its text} of a source."""
+  parts = source.parts if isinstance(source, Mixture) else {'': source}
+  return {name: rows.sample for name, rows in parts.items()}
+
+
+def _texts(samples):
+  """A number for each document of samples, which equal texts share."""
+  numbers = [x.hashes.astype(np.int64) << 31 | x.sizes[:, 0] for x in samples.values()]
+  return np.concatenate(numbers)
 
 
 def sample(documents: Iterable[tuple[str, list[str]]]) -> list[list[str]]:

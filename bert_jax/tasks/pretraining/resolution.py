@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import tqdm
 from ml_collections import ConfigDict
 
@@ -21,7 +20,8 @@ MARKS = {'segmenter': '', 'phrases': 'phrase', 'entities': 'entity'}
 
 
 def resolve(config: ConfigDict) -> ConfigDict:
-  """Fills in languages, and the vocabulary of a prepared corpus."""
+  """Fills in languages, the vocabulary of a prepared corpus, and the share of a short text that is
+  held out."""
   config = config.copy_and_resolve_references()
   metas = loading.metas(config.data.train, config.corpus.languages)
   vocabularies = [meta['vocabulary'] for _, meta in metas if meta]
@@ -88,24 +88,27 @@ def documents_needed(config: ConfigDict) -> int:
 
 
 def _take_share(config):
-  """Raises corpus.eval_share where it would hold out too few documents of a short text."""
+  """Raises corpus.eval_share where of few documents it would hold out fewer than rows need."""
   given, needed = config.corpus.eval_share, documents_needed(config)
   _, spec = files.parts(config.data.train, config.corpus.languages)[0]
-  hashes, held_out = [], 0
+  hashes, held_out = set(), set()
   for _, sentences in loading.documents(config, spec, Counter(), 'train'):
-    hashes.append(documents.text_hash(sentences))
-    held_out += documents.is_held_out(hashes[-1], given)
-    if held_out == needed:
+    number = documents.text_hash(sentences)
+    hashes.add(number)
+    if documents.is_held_out(number, given):
+      held_out.add(number)
+    if len(held_out) == needed:
       return
-  if len(hashes) >= 2 * needed:
-    share = given
-    while sum(documents.is_held_out(np.array(hashes), share)) < needed:
-      share = round(share + 0.001, 4)
-    config.corpus.eval_share = share
-    log.warning(
-      f'corpus.eval_share={given} of {len(hashes)} documents holds out {held_out}; '
-      f'{share} is taken, which holds out {needed} at least'
-    )
+  if len(hashes) < 2 * needed:
+    return
+  last, share = sorted(hashes)[needed - 1], given
+  while not documents.is_held_out(last, share):
+    share = round(share + 0.001, 4)
+  config.corpus.eval_share = share
+  log.warning(
+    f'corpus.eval_share={given} of {len(hashes)} different documents holds out {len(held_out)}; '
+    f'{share} is taken, which holds out {needed} at least'
+  )
 
 
 def check_marks(config: ConfigDict, metas: Sequence[tuple[str, Any]]) -> None:

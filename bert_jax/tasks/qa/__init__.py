@@ -14,7 +14,7 @@ from bert_jax.tasks.qa.task import Windows
 from bert_jax.tasks.record import Head, Option, Prediction
 
 if TYPE_CHECKING:
-  from bert_jax.predict.model import Model
+  from bert_jax.predict.loaded import Loaded
 
 FIELDS = affecting({'rows'}, {
   'qa.doc_stride': Field(128, 'tokens between the starts of two windows', allowed='[1, inf)'),
@@ -48,7 +48,7 @@ class Answer(OfHead):
   shows = 'prediction', 'probability', 'start', 'end', 'nbest'
   examples_of, exports = Windows, {'start_logits': '[B, T]', 'end_logits': '[B, T]'}
 
-  def __init__(self, model: 'Model', top_k: int = 5):
+  def __init__(self, model: 'Loaded', top_k: int = 5):
     super().__init__(model)
     self.top_k = top_k
 

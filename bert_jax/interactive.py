@@ -121,10 +121,11 @@ def recipe(
   if isinstance(task, Family):
     task = f'table,objective={config_lib.add(task)}'
   spec = f'{config_lib.CONFIGS}/finetune.py:task={task}'
+  _check_once(model, fields)
   if model in config_lib.SIZES:
     spec += f',size={model}'
   elif model:
-    _begin_with(model, fields)
+    fields['init_from'] = model
   elif 'init_from' not in fields:
     raise InputError(
       "model is missing; give 'minilm', hf:NAME or a path to start from, or a size such as 'tiny' "
@@ -133,10 +134,9 @@ def recipe(
   return spec, fields
 
 
-def _begin_with(model, fields):
-  if 'init_from' in fields:
-    raise InputError('model and init_from are one thing; leave one of them out.')
-  fields['init_from'] = model
+def _check_once(model, fields):
+  if model and fields.get('init_from'):
+    raise InputError(f'model={model} and init_from are both given; leave one of them out.')
 
 
 def pretrain(
@@ -151,14 +151,17 @@ def pretrain(
   """Pre-trains a model, as configs/pretrain.py does by its argument, such as 'size=tiny,runlocal'.
   train, eval: texts, or rows with a column corpus.text_field, or a path; None: the embedded
   documentation. model: 'minilm', a folder or hf:NAME, whose weights it goes on with, by the
-  argument 'continued' if none is given; '': random weights. workdir, fields: as of finetune. A step
-  of BERT's recipe is 256 rows: on a machine of little memory give batch_size=32, or
-  optimizer.accumulation."""
-  if model:
-    _begin_with(model, fields)
+  argument 'continued' if none is given; or a size, of random weights. workdir, fields: as of
+  finetune. A step of BERT's recipe is 256 rows: on a machine of little memory give batch_size=32,
+  or optimizer.accumulation."""
+  _check_once(model, fields)
+  if model and 'size=' in recipe:
+    raise InputError(f'model={model} has a size of its own; leave size= out of {recipe!r}.')
+  if model in config_lib.SIZES and model != 'minilm':
+    recipe += f',size={model}'
+  elif model:
+    fields['init_from'] = model
     recipe = recipe or 'continued'
-    if 'size=' in recipe:
-      raise InputError(f'model={model} has a size of its own; leave size= out of {recipe!r}.')
   return start(f'{config_lib.CONFIGS}/pretrain.py:{recipe}', train, workdir, eval, **fields)
 
 
@@ -184,6 +187,8 @@ def start(
 
 def run_folder(workdir: str | Path) -> Path:
   """The folder that an argument names; InputError if it is no path, such as the labels."""
+  if isinstance(workdir, str) and not workdir:
+    raise InputError('workdir is empty; give the path of a folder for the run.')
   if not isinstance(workdir, (str, os.PathLike)):
     raise InputError(
       f'workdir is a {type(workdir).__name__}; give the path of a folder for the run. Labels are a '

@@ -295,7 +295,9 @@ def test_pretraining_and_any_other_config(seen, tmp_path):
 
 @pytest.mark.parametrize('call, said', [
   (lambda W: bert_jax.start(['a text'], 'configs/pretrain.py', W), 'spec is a list; give a text'),
-  (lambda W: bert_jax.pretrain(['a'], W, model='minilm', init_from='a'), 'init_from are one thing'),
+  (lambda W: bert_jax.pretrain(['a'], W, model='minilm', init_from='a'), 'init_from are both'),
+  (lambda W: bert_jax.finetune(['a'], W, model='tiny', init_from='a'), 'init_from are both'),
+  (lambda W: bert_jax.finetune(['a'], '', model='tiny'), 'workdir is empty; give the path'),
   (lambda W: bert_jax.pretrain(['a'], W, 'size=tiny', model='minilm'), 'has a size of its own'),
   (lambda W: bert_jax.pretrain(['a'], __file__), 'test_interactive.py is a file; a workdir is'),
 ])  # fmt: skip

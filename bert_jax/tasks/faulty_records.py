@@ -20,6 +20,7 @@ from bert_jax.files import Path
 from bert_jax.rows.examples import Examples
 from bert_jax.text import files, tables, values
 
+SPACES = 'spaces around labels (left out)'  # a kind of fault
 NAMED = 3  # places that are named of each kind
 NO_LABEL = '', '-', '-1', '-1.0'  # cells without a label, unless these are labels
 NULLS = 'nan', 'null', 'n/a', '<na>', '#n/a'  # how programs write that there is no value
@@ -205,5 +206,6 @@ class Problems:
       places = f' ({", ".join(shown)})' if shown else ''
       parts.append(counted(number, words) + places)
     if parts:
-      say = log.warning if self.left_out or self.counts['invalid_utf8_lines'] else log.info
+      is_changed = self.left_out or self.counts['invalid_utf8_lines'] or self.counts[SPACES]
+      say = log.warning if is_changed else log.info
       say('%s: %s', self.split, ', '.join(parts))

@@ -67,8 +67,9 @@ class Folds:
 
   def compare(self, metric: str = '') -> pd.DataFrame:
     """The means of a metric over folds and their paired differences to the baseline, as
-    report.compare has them over seeds; intervals and p values from three folds on. '': the metric
-    by which the runs are judged."""
+    report.compare has them over seeds; intervals and p values from three folds on, which count the
+    steps of 1/N of a share among N rows, and so are a little wider than those of a t test. '': the
+    metric by which the runs are judged."""
     panel = report.read(self.workdir).panels[0]
     return panel.compared(metric or panel.metric).rename(columns={'seeds': 'folds'})
 

@@ -86,13 +86,13 @@ def test_rows_of_a_group_stay_together():
   (dict(groups=table().label), 'groups is no text; put them into a column'),
   (dict(folds='5'), "folds is '5'; give one whole number"),
   (dict(eval=table(1)), 'each fold is evaluated on its own rows'),
-  (dict(init_from=['', 'nowhere']), 'nowhere'),
+  (dict(model=['tiny', 'nowhere']), 'nowhere'),
   (dict(seed=-1), 'seed is -1; give one whole number from 0 on'),
   (dict(seed=[1, 2]), r'seed is \[1, 2\]; give one whole number'),
 ])  # fmt: skip
 def test_what_cannot_be_is_one_sentence_before_anything_is_written(given, said, tmp_path):
   with pytest.raises(InputError, match=said):
-    bert_jax.cross_validate(table(), tmp_path / 'W', model='tiny', **given)
+    bert_jax.cross_validate(table(), tmp_path / 'W', **{'model': 'tiny'} | given)
   assert list(tmp_path.iterdir()) == []
 
 

@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 
 from bert_jax.errors import InputError, listed, quoted
 from bert_jax.metrics import Level, LossLevel
-from bert_jax.tasks.faulty_records import Problems, Unusable, is_empty, says_no_label
+from bert_jax.tasks.faulty_records import SPACES, Problems, Unusable, is_empty, says_no_label
 from bert_jax.tasks.labelled import always, entropy, f1_of_all, label_shares
 from bert_jax.text.values import NotJson, finite_number, printed_value
 
@@ -35,7 +35,7 @@ class LabelReader:
     bare = cell.strip()
     if cell not in self.names and cell != bare:
       if bare:
-        self.problems.note('spaces around labels (left out)', where)
+        self.problems.note(SPACES, where)
       cell = bare
     if self.table.multi_label:
       labels = self._several(cell)

@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import tokenizers
 from bert_jax.corpus import loading
-from bert_jax.errors import InputError, log
+from bert_jax.errors import InputError, counted, log
 from bert_jax.files import Path
 from bert_jax.rows.sentence_pairs import PAIRS
 from bert_jax.text import documents, files
@@ -100,7 +100,11 @@ def _take_share(config):
     if len(held_out) == needed:
       return
   if len(hashes) < 2 * needed:
-    return
+    raise InputError(
+      f'data.train has {counted(len(hashes), "different documents")}, too few to hold out {needed} '
+      f'for corpus.rows={config.corpus.rows}; give more (a blank line ends one in a file of text; '
+      'with corpus.format=paragraphs a file is one), data.eval, or corpus.eval_share=0.'
+    )
   last, share = sorted(hashes)[needed - 1], given
   while not documents.is_held_out(last, share):
     share = round(share + 0.001, 4)

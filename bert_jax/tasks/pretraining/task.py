@@ -197,10 +197,11 @@ def _rows(config, corpus, tokenizer, split, language, place):
   seed = drawn_by, split == 'eval', language
   rows = Rows(corpus, tokenizer, cutting, seed=seed, language=language)
   repeated = f', of which rows are made {rows.cuts} times' if rows.cuts > 1 else ''
+  cut, kept = rows.totals['cut_tokens'], rows.totals['tokens']
   log.info(
     f'{place}: {corpus.number_of_documents:,} documents, {len(corpus):,} tokens{repeated} -> '
     f'{len(rows):,} rows of {config.data.seq_length}, {100 * rows.fill:.1f} % filled, '
-    f'{rows.totals["cut_tokens"]:,} tokens cut to fit'
+    f'{100 * cut / max(1, cut + kept):.1f} % of the tokens of examples cut to fit'
   )
   if rows.units > 1:
     log.info(

@@ -150,10 +150,10 @@ def pretrain(
 ) -> Run:
   """Pre-trains a model, as configs/pretrain.py does by its argument, such as 'size=tiny,runlocal'.
   train, eval: texts, or rows with a column corpus.text_field, or a path; None: the embedded
-  documentation. model: 'minilm', a folder or hf:NAME, whose weights it goes on with, by the
-  argument 'continued' if none is given; or a size, of random weights. workdir, fields: as of
-  finetune. A step of BERT's recipe is 256 rows: on a machine of little memory give batch_size=32,
-  or optimizer.accumulation."""
+  documentation. model: a folder or hf:NAME, with a head for masked words, whose weights it goes
+  on with, by the argument 'continued' if none is given; or a size, of random weights. workdir,
+  fields: as of finetune. A step of BERT's recipe is 256 rows: on a machine of little memory give
+  batch_size=32, or optimizer.accumulation."""
   _check_once(model, fields)
   if model and 'size=' in recipe:
     raise InputError(f'model={model} has a size of its own; leave size= out of {recipe!r}.')

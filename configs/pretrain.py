@@ -252,7 +252,8 @@ def get_config(arg=''):
   if arg.continued:  # after Gururangan et al. 2020 (https://arxiv.org/abs/2004.10964)
     config.update(MLM_ONLY if not arg.arch else {})
     config.update(dict(
-      init_from='<name a model: init_from or, in Python, model>', steps=config.steps if arg.runlocal else 12_500,
+      init_from='<name a model: init_from or, in Python, model>',
+      steps=config.steps if arg.runlocal else 12_500,
       batch_size=min(config.batch_size, 256),
       optimizer=dict(
         name='adamw', learning_rate=1e-4, schedule='linear', warmup=0.06, decay=0.0, horizon=1.0,

@@ -149,8 +149,8 @@ def warn(result: Mapping[str, float], source: Any, answers: list[dict], judge: s
     return
   if 'constant' in result:
     log.warning(
-      'the run has collapsed, or has learned too little so far: it predicts %s',
-      f'{source.constant(answers)} for every example' if answers else 'all tokens alike',
+      'the run has collapsed, or has learned too little so far: it predicts %s everywhere',
+      source.constant(answers) if answers else 'the same',
     )
   elif answers:
     of = f'of {sum("gold" in answer for answer in answers)}'

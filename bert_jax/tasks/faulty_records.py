@@ -20,7 +20,7 @@ from bert_jax.files import Path
 from bert_jax.rows.examples import Examples
 from bert_jax.text import files, tables, values
 
-SPACES = 'spaces around labels (left out)'  # a kind of fault
+SPACES = 'labels with spaces around them (read without)'  # a kind of fault
 NAMED = 3  # places that are named of each kind
 NO_LABEL = '', '-', '-1', '-1.0'  # cells without a label, unless these are labels
 NULLS = 'nan', 'null', 'n/a', '<na>', '#n/a'  # how programs write that there is no value

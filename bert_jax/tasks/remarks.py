@@ -42,8 +42,7 @@ REMARKS = {
     'evaluated texts that are in the training data, too, and may be known by heart: {value:,} (of '
     '100,000 of each that are compared); {fix}.'),
   'documents': Remark(0,
-    '{value:.1%} of the evaluated documents (of a large corpus, of a sample) are in the training '
-    'text, too; {fix}.'),
+    'evaluated documents that are in the training text, too: {value:,}; {fix}.'),
   'cut': Remark(0.05, '{value:.0%} of the texts are cut; if that matters, {fix}.'),
   'contradicted': Remark(0,
     'training texts that are read alike and have another label: {value}, such as {fix}.'),

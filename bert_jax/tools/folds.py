@@ -67,8 +67,8 @@ class Folds:
 
   def compare(self, metric: str = '') -> pd.DataFrame:
     """The means of a metric over folds and their paired differences to the baseline, as
-    report.compare has them over seeds; intervals and p values from three folds on, which count the
-    steps of 1/N of a share among N rows, and so are a little wider than those of a t test. '': the
+    report.compare has them over seeds; intervals and p values from three folds on, which add the
+    rounding of a score of N rows, and so are a little wider than those of a t test. '': the
     metric by which the runs are judged."""
     panel = report.read(self.workdir).panels[0]
     return panel.compared(metric or panel.metric).rename(columns={'seeds': 'folds'})
@@ -182,7 +182,7 @@ def split(rows: pd.DataFrame, folds: int, labels: str, groups: str, seed: int) -
       most = min(most, rows[groups].nunique())
     raise InputError(
       f'folds={folds} is not possible with these rows; give 2 or more, and at most {most}: so many '
-      'are the rows of the most frequent label, or the groups.'
+      'are the rows (those of the most frequent label, if there are labels) or the groups.'
     ) from None
   if labels:
     found = pd.Series(fold_of).groupby(rows[labels].to_numpy()).nunique()

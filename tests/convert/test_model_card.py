@@ -57,6 +57,15 @@ def test_a_card_says_what_is_cut(tmp_path, head, fields, longer):
   assert (' A text has each label whose score is above 0.5.' in card) == (head == 'multi-label')
 
 
+@pytest.mark.parametrize('step, seq_length', [(4, 9), (0, 9), (4, 500)])
+def test_a_card_says_how_long_rows_were_in_training(tmp_path, step, seq_length):
+  """If they are shorter than what the model reads, and it was trained by us."""
+  fields = {'data.seq_length': seq_length, 'model.max_position_embeddings': 40}
+  card = card_of(tmp_path / 'hf', 'masked-lm', fields, step=step)
+  assert 'It reads 40 tokens of a text at most, special ones included.' in card
+  assert (' Its training had rows of 9.\n' in card) == (step == 4 and seq_length == 9)
+
+
 def test_a_number_goes_by_the_column_that_it_was_learned_from(tmp_path):
   metrics = {'squared_error': 1.2, 'squared_error_below_mean': 0.3, 'constant': 1.0, 'loss': 1.2}
   metrics['pearson_logistic_regression'] = 0.5

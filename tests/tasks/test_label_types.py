@@ -245,4 +245,4 @@ def test_spaces_around_labels_are_counted(tmp_path):
   assert label_sets.values(config.table) == ('down', 'up')
   assert {x.label for x in reading.read(config, 'train', problems)} == {'down', 'up'}
   spaced = sum(row['label'] != row['label'].strip() for row in rows)
-  assert problems.counts['spaces around labels (left out)'] == spaced > 0
+  assert problems.counts['labels with spaces around them (read without)'] == spaced > 0

@@ -136,9 +136,9 @@ def test_evaluated_texts_that_are_trained_on(about, known):
   assert [f'by heart: {known} (of' in x for x in found] == [True] * bool(known)
 
 
-@pytest.mark.parametrize('spec, more', [('{}/{}.txt', 0), ('x={}/{}.txt,y={}/{}y.txt', 2)])
+@pytest.mark.parametrize('spec', ['{}/{}.txt', 'x={}/{}.txt,y={}/{}y.txt'])
 @pytest.mark.parametrize('again', [0, 1, 3])
-def test_evaluated_documents_that_are_trained_on(tmp_path, again, spec, more):
+def test_evaluated_documents_that_are_trained_on(tmp_path, again, spec):
   texts = [f'{SENTENCES}\n{WORDS[i % 10]} {WORDS[i // 10]} ends it.' for i in range(38)]
   (tmp_path / 'a.txt').write_text('\n\n'.join(texts[:30]))
   (tmp_path / 'b.txt').write_text('\n\n'.join(texts[30 - again :]))
@@ -146,8 +146,8 @@ def test_evaluated_documents_that_are_trained_on(tmp_path, again, spec, more):
   (tmp_path / 'by.txt').write_text('\n\n'.join(texts[2:4]).upper())
   train, evaluated = (spec.format(tmp_path, x, tmp_path, x) for x in 'ab')
   found = said(f'data.train={train}', f'data.eval={evaluated}')
-  share = f'{again / (8 + again + more):.1%} of the evaluated documents'
-  assert [share in x for x in found if 'training text, too' in x] == [True] * bool(again)
+  told = f'evaluated documents that are in the training text, too: {again}; leave'
+  assert [told in x for x in found if 'training text, too' in x] == [True] * bool(again)
 
 
 @pytest.mark.parametrize('documents, nats', [(40, '0.14'), (900, '')])

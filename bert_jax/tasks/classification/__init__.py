@@ -180,7 +180,7 @@ def stand_in(config: ConfigDict) -> ConfigDict:
 def remarks_on(config: ConfigDict, tokenizer: Tokenizer, sources: Mapping[str, Any]) -> list[str]:
   table, train = config.table, sources['train']
   longer = 'raise task.max_length' if config.task.max_length else 'raise data.seq_length'
-  if isinstance(train, Texts) and not table.pair_column:
+  if not table.pair_column:
     longer += ', or set table.long_texts=windows'
   out = remarks.about_examples(config, tokenizer, sources)
   out += remarks.about('cut', train.cut / max(1, train.size), longer)

@@ -261,7 +261,7 @@ class Texts(Scored):
 def rows(config: ConfigDict, tokenizer: Tokenizer, split: str, problems: Problems) -> Any:
   examples, few = read(config, split, problems), config.task.train_examples
   out = Texts(config, tokenizer, problems.chosen(examples, few), problems)
-  if not out.tokens.any():
+  if config.data[split] and not out.tokens.any():
     raise InputError(f'data.{split}: all texts are empty; is it the right table.text_column?')
   odd = problems.counts[NO_LETTER]
   if odd:

@@ -24,7 +24,7 @@ CORPUS = affecting({'rows'}, {
   'corpus.text_field': Field('text', 'field of a JSONL or TFDS record that holds the text',
     affects={'rows'}),
   'corpus.eval_share': Field(0.01, 'share of the documents that is held out if data.eval is '
-    'empty; raised, and said, where of one short text none would be', allowed='[0, 1)',
+    'empty; raised, and said, where of one short text too few would be', allowed='[0, 1)',
     affects={'rows'}),
   'corpus.rows': Field('nsp', 'what an example is, see rows/plans.py', allowed=KINDS,
     affects={'rows'}),

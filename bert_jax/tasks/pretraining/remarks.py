@@ -26,16 +26,16 @@ _ENDS = re.compile(r'[.!?…。！？।॥؟۔:;"”’»)\]]\s*$')
 
 def remarks(config: ConfigDict, tokenizer: Tokenizer, sources: Mapping[str, Any]) -> list[str]:
   """Warnings about the training data and the vocabulary of a run on a corpus."""
-  samples = _samples(sources['train'])
-  cuts = {name: pieces(records(sample), tokenizer) for name, sample in samples.items()}
+  parts = _parts(sources['train'])
+  cuts = {name: pieces(records(rows.sample), tokenizer) for name, rows in parts.items()}
   out = about_vocabulary(config, cuts)
   held_out = getattr(sources.get('eval'), 'totals', None)  # None: there is none, or a Mixture
   if held_out:
     fix = 'evaluate on more text (data.eval or, where that is empty, corpus.eval_share)'
     out += about('held_out', 3 * held_out['text_tokens'] ** -0.5, fix)
-  if config.data.eval:
-    known = np.isin(_texts(_samples(sources['eval'])), _texts(samples))
-    out += about('documents', known.mean(), 'leave them out of data.train or data.eval')
+  if config.data.eval and all(rows.units == 1 for rows in parts.values()):
+    known = np.isin(_texts(_parts(sources['eval'])), _texts(parts))
+    out += about('documents', known.sum(), 'leave them out of data.train or data.eval')
   if config.corpus.rows in (*PAIRS, 'single'):
     sampled = []
     for _, spec in files.parts(config.data.train, config.corpus.languages):
@@ -48,16 +48,16 @@ def remarks(config: ConfigDict, tokenizer: Tokenizer, sources: Mapping[str, Any]
   return out
 
 
-def _samples(source):
-  """{language: a sample of its text} of a source."""
-  parts = source.parts if isinstance(source, Mixture) else {'': source}
-  return {name: rows.sample for name, rows in parts.items()}
+def _parts(source):
+  """{language: its Rows} of a source."""
+  return source.parts if isinstance(source, Mixture) else {'': source}
 
 
-def _texts(samples):
-  """A number for each document of samples, which equal texts share."""
-  numbers = [x.hashes.astype(np.int64) << 31 | x.sizes[:, 0] for x in samples.values()]
-  return np.concatenate(numbers)
+def _texts(parts):
+  """A number for each document of some Rows (of those of several units, of one), which equal texts
+  share."""
+  samples = [rows.sample for rows in parts.values()]
+  return np.concatenate([x.hashes.astype(np.int64) << 31 | x.sizes[:, 0] for x in samples])
 
 
 def sample(documents: Iterable[tuple[str, list[str]]]) -> list[list[str]]:

@@ -31,10 +31,10 @@ def __getattr__(name: str) -> Any:
 
 
 def load(path: 'str | Path', checkpoint: str | int = '', dtype: str = '') -> 'Model':
-  """Loads a trained Model from a run's workdir, a Hugging Face folder, hf:NAME or 'minilm'; see
-  predict/model.py.
+  """Loads a trained Model from a Run or its workdir, a Hugging Face folder, hf:NAME or 'minilm';
+  see predict/model.py.
   checkpoint: of a run, 'latest', 'best' or a step; '': the best where checkpoint.best_metric is
   set, else the newest. dtype: 'float32', 'bfloat16' or '', the device's best."""
   from bert_jax.predict.model import Model  # `import bert_jax` alone stays light
 
-  return Model(path, checkpoint, dtype)
+  return Model(getattr(path, 'workdir', path), checkpoint, dtype)

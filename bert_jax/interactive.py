@@ -96,7 +96,7 @@ def finetune(
   *,
   eval: Any = None,
   task: str | Family = 'table',
-  model: str | Path = '',
+  model: str | Path | Run = '',
   **fields: Any,
 ) -> Run:
   """Fine-tunes a model, as configs/finetune.py does.
@@ -104,7 +104,7 @@ def finetune(
   train, eval: rows in memory, or a path as of data.train ('', and None with task='docs' alone: the
   embedded task). workdir: the folder of the run. task: one of that file's, with its other arguments
   ('sst2,unpacked'); or the record of a new family (see bert_jax/tasks/record.py). model: what to
-  start from: 'minilm', the workdir of a run, the folder of a released model, hf:NAME; or a size
+  start from: 'minilm', a Run or its workdir, the folder of a released model, hf:NAME; or a size
   such as 'tiny', of random weights. fields: of the config, by name: epochs=5
   (as given; without it small tables train min_steps=100 steps), **{'table.text_column': 'body'}."""
   spec, fields = recipe(task, model, **fields)
@@ -115,17 +115,17 @@ def finetune(
 
 
 def recipe(
-  task: str | Family = 'table', model: str | Path = '', **fields: Any
+  task: str | Family = 'table', model: str | Path | Run = '', **fields: Any
 ) -> tuple[str, dict[str, Any]]:
   """(FILE:ARGUMENTS of the config, fields) of finetune."""
   if isinstance(task, Family):
     task = f'table,objective={config_lib.add(task)}'
   spec = f'{config_lib.CONFIGS}/finetune.py:task={task}'
-  _check_once(model, fields)
-  if model in config_lib.SIZES:
-    spec += f',size={model}'
-  elif model:
-    fields['init_from'] = model
+  begin = _source(model, fields)
+  if begin in config_lib.SIZES:
+    spec += f',size={begin}'
+  elif begin:
+    fields['init_from'] = begin
   elif 'init_from' not in fields:
     raise InputError(
       "model is missing; give 'minilm', hf:NAME or a path to start from, or a size such as 'tiny' "
@@ -134,9 +134,14 @@ def recipe(
   return spec, fields
 
 
-def _check_once(model, fields):
+def _source(model, fields):
+  """The argument `model`; of a Run, its folder."""
+  model = getattr(model, 'workdir', model)
+  if not isinstance(model, (str, os.PathLike)):
+    raise InputError(f'model is a {type(model).__name__}; give a Run, or a path or name.')
   if model and fields.get('init_from'):
     raise InputError(f'model={model} and init_from are both given; leave one of them out.')
+  return model
 
 
 def pretrain(
@@ -145,22 +150,22 @@ def pretrain(
   recipe: str = '',
   *,
   eval: Any = None,
-  model: str | Path = '',
+  model: str | Path | Run = '',
   **fields: Any,
 ) -> Run:
   """Pre-trains a model, as configs/pretrain.py does by its argument, such as 'size=tiny,runlocal'.
   train, eval: texts, or rows with a column corpus.text_field, or a path; None: the embedded
-  documentation. model: a folder or hf:NAME, with a head for masked words, whose weights it goes
+  documentation. model: a Run, folder or hf:NAME with a head for masked words, whose weights it goes
   on with, by the argument 'continued' if none is given; or a size, of random weights. workdir,
   fields: as of finetune. A step of BERT's recipe is 256 rows: on a machine of little memory give
   batch_size=32, or optimizer.accumulation."""
-  _check_once(model, fields)
-  if model and 'size=' in recipe:
-    raise InputError(f'model={model} has a size of its own; leave size= out of {recipe!r}.')
-  if model in config_lib.SIZES and model != 'minilm':
-    recipe += f',size={model}'
-  elif model:
-    fields['init_from'] = model
+  begin = _source(model, fields)
+  if begin and 'size=' in recipe:
+    raise InputError(f'model={begin} has a size of its own; leave size= out of {recipe!r}.')
+  if begin in config_lib.SIZES and begin != 'minilm':
+    recipe += f',size={begin}'
+  elif begin:
+    fields['init_from'] = begin
     recipe = recipe or 'continued'
   return start(f'{config_lib.CONFIGS}/pretrain.py:{recipe}', train, workdir, eval, **fields)
 

@@ -14,7 +14,7 @@ import small_tables
 from running import lines, read_weights, same_bits, saved, train_lines
 
 import bert_jax
-from bert_jax import config, evaluate, notebooks, train
+from bert_jax import config, evaluate, interactive, notebooks, train
 from bert_jax.errors import InputError
 from bert_jax.field import Field
 from bert_jax.predict import __main__ as predict
@@ -265,6 +265,7 @@ def test_what_is_public_shows():
   (dict(task='mrpc', model='minilm', epochs=2), 'finetune.py:task=mrpc,size=minilm', 'epochs=2'),
   (dict(task='rte,unpacked', model='2/128'), 'finetune.py:task=rte,unpacked,size=2/128', ''),
   (dict(model=Path('a') / 'b'), 'finetune.py:task=table', 'init_from=a/b'),
+  (dict(model=interactive.Run(Path('a'), {})), 'finetune.py:task=table', 'init_from=a'),
   ({'table.labels': ('a', 'b'), 'table.multi_label': True, 'optimizer.learning_rate': 1e-4,
     'init_from': 'a'},
    'finetune.py:task=table',
@@ -298,6 +299,7 @@ def test_pretraining_and_any_other_config(seen, tmp_path):
   (lambda W: bert_jax.pretrain(['a'], W, model='minilm', init_from='a'), 'init_from are both'),
   (lambda W: bert_jax.finetune(['a'], W, model='tiny', init_from='a'), 'init_from are both'),
   (lambda W: bert_jax.finetune(['a'], '', model='tiny'), 'workdir is empty; give the path'),
+  (lambda W: bert_jax.finetune(['a'], W, model=0.5), 'model is a float; give a Run, or a path'),
   (lambda W: bert_jax.pretrain(['a'], W, 'size=tiny', model='minilm'), 'has a size of its own'),
   (lambda W: bert_jax.pretrain(['a'], __file__), 'test_interactive.py is a file; a workdir is'),
 ])  # fmt: skip
@@ -365,7 +367,7 @@ def test_its_worst_answers_are_a_table(run):
 
 def test_its_model_answers_a_table(run):
   answers = run.model.predict(table(2, 7)[3:])
-  shares = bert_jax.load(run.workdir).classify(table(2, 7)['body'][3:])
+  shares = bert_jax.load(run).classify(table(2, 7)['body'][3:])
   assert list(answers.index) == [3, 4, 5, 6]
   found = answers[[f'probabilities.{label}' for label in shares[0]]]
   assert found.to_numpy().tolist() == [[*x.values()] for x in shares] and run.model is run.model

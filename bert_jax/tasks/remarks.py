@@ -44,6 +44,7 @@ REMARKS = {
   'documents': Remark(0,
     'evaluated documents that are in the training text, too: {value:,}; {fix}.'),
   'cut': Remark(0.05, '{value:.0%} of the texts are cut; if that matters, {fix}.'),
+  'cut_tokens': Remark(0.5, '{value:.0%} of the tokens of examples are cut to fit; {fix}.'),
   'contradicted': Remark(0,
     'training texts that are read alike and have another label: {value}, such as {fix}.'),
   'alike': Remark(0, 'labels that differ from another in case alone: {value}; {fix}.'),

@@ -11,12 +11,15 @@ training rows: intervals and p values are a little too good (Nadeau and Bengio 2
 https://doi.org/10.1023/A:1024068626366).
 """
 
+import contextlib
 import dataclasses
 import itertools
+import logging
 import numbers
 import os
 import warnings
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -98,8 +101,8 @@ def cross_validate(
   rows: in memory, or the path of a table with a header. workdir: gets a folder for each run. folds:
   how many; each has the same shares of the labels, if a text has one. groups: a column; rows that
   have the same value there stay together, whatever their labels. seed: of the folds; that of a run
-  is the number of its fold. given: arguments and fields of finetune. A list or an array for
-  one of them compares its values on the same folds; a tuple is one value."""
+  is the number of its fold. given: arguments and fields of finetune; a list or array for one
+  compares its values on the same folds. A warning is said once."""
   folder = interactive.run_folder(workdir)
   several = [name for name, x in given.items() if isinstance(x, (list, np.ndarray))]
   if len(several) > 1:
@@ -128,8 +131,7 @@ def cross_validate(
     raise InputError('rows have a column fold, as their answers will have; rename it.')
   labels = tables.first_of(rows.columns, TASKS[configs[0].objective].label_column(configs[0]))
   fold_of = split(rows, folds, labels, groups, seed)
-  found = Folds(folder, rows, list(arms), fold_of)
-  planned = {}
+  found, planned = Folds(folder, rows, list(arms), fold_of), {}
   for fold, arm in itertools.product(range(folds), arms):
     planned[folder_of(arm, fold)] = {'arm': arm}
   before = records.read_sweep(found.workdir)
@@ -141,14 +143,33 @@ def cross_validate(
     )
   files.make_folder(found.workdir)
   files.write_sealed(found.workdir / records.SWEEP, {'baseline': found.arms[0], 'runs': planned})
-  for fold, arm in itertools.product(range(folds), arms):
-    name, is_out = folder_of(arm, fold), fold_of == fold
-    log.warning(f'fold {fold + 1} of {folds}: {name}')  # so that warnings of runs have a place
-    spec, fields = recipes[arm]
-    fields['seed'] = fold
-    with about(f'folds={folds}, seed={seed}'):
-      interactive.start(spec, rows[~is_out], found.workdir / name, rows[is_out], **fields)
+  with said_once():
+    for fold, arm in itertools.product(range(folds), arms):
+      name, is_out = folder_of(arm, fold), fold_of == fold
+      log.warning(f'fold {fold + 1} of {folds}: {name}')  # so that warnings of runs have a place
+      spec, fields = recipes[arm]
+      fields['seed'] = fold
+      with about(f'folds={folds}, seed={seed}'):
+        interactive.start(spec, rows[~is_out], found.workdir / name, rows[is_out], **fields)
   return found
+
+
+@contextlib.contextmanager
+def said_once() -> Iterator[None]:
+  """A context in which each warning is logged the first time alone."""
+  said = set()
+
+  def is_new(record):
+    text = record.getMessage()
+    out = record.levelno < logging.WARNING or text not in said
+    said.add(text)
+    return out
+
+  log.addFilter(is_new)
+  try:
+    yield
+  finally:
+    log.removeFilter(is_new)
 
 
 def folder_of(arm: str, fold: int) -> str:

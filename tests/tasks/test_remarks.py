@@ -5,6 +5,7 @@ from small_tables import WORDS
 
 from bert_jax import config as c
 from bert_jax.tasks import TASKS
+from bert_jax.text import documents
 from bert_jax.tokenizers import run_tokenizer
 
 SENTENCES = 'The old river crosses the town. A small boat follows it. Nobody knows the long road.'
@@ -136,6 +137,15 @@ def test_evaluated_texts_that_are_trained_on(about, known):
   assert [f'by heart: {known} (of' in x for x in found] == [True] * bool(known)
 
 
+@pytest.mark.parametrize('length, is_cut', [(16, True), (512, False)])
+def test_tokens_of_examples_that_are_cut(tmp_path, length, is_cut):
+  text = f'data.train={prose(tmp_path / "a.txt", text="the old river crosses the town " * 5)}'
+  found = said(text, f'data.seq_length={length}')
+  assert [x.endswith('raise data.seq_length.') for x in found if ' cut to fit' in x] == [
+    True
+  ] * is_cut
+
+
 @pytest.mark.parametrize('spec', ['{}/{}.txt', 'x={}/{}.txt,y={}/{}y.txt'])
 @pytest.mark.parametrize('again', [0, 1, 3])
 def test_evaluated_documents_that_are_trained_on(tmp_path, again, spec):
@@ -196,6 +206,16 @@ def test_few_evaluated_examples(about, number, share):
   ]
   found = about({'train': labelled[:50], 'eval': labelled[-number:]})
   assert [f'uncertain by {share}%' in x for x in found] == [True] * bool(share)
+
+
+@pytest.mark.parametrize('number', [22, 26, 31, 60])
+def test_a_share_that_holds_out_far_more_or_less(about, caplog, number):
+  labelled = [(text, i % 2) for text, i in PAIRS[:number]]
+  held_out = sum(documents.held_out([text], 0.2) for text, _ in labelled)
+  about({'train': labelled}, 'table.eval_share=0.2')
+  told = f'table.eval_share=0.2 holds out {held_out} of {number} examples'
+  is_far = abs(held_out - number / 5) >= number / 10
+  assert caplog.text.count('table.eval_share=0.2 holds out') == is_far == (told in caplog.text)
 
 
 @pytest.mark.parametrize('labels, absent', [('aba', 'c'), ('cab', ''), ('b', "a', 'c")])

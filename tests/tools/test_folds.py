@@ -96,6 +96,17 @@ def test_what_cannot_be_is_one_sentence_before_anything_is_written(given, said, 
   assert list(tmp_path.iterdir()) == []
 
 
+def test_warnings_of_the_runs_are_said_once(caplog):
+  caplog.set_level('INFO', 'bert_jax')
+  with folds.said_once():
+    for text in 'few', 'fold 2', 'few':
+      folds.log.warning(text)
+      folds.log.info('read')
+  folds.log.warning('few')
+  warned = [x.message for x in caplog.records if x.levelname == 'WARNING']
+  assert warned == ['few', 'fold 2', 'few'] and caplog.messages.count('read') == 3
+
+
 def test_a_label_in_one_fold_only(tmp_path):
   with pytest.raises(InputError, match='folds=5 is not possible .* at most 0: so many'):
     bert_jax.cross_validate(table()[:0], tmp_path / 'W', model='tiny')

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from bert_jax.errors import InputError, listed, quoted, suggestion
+from bert_jax.errors import InputError, listed, log, quoted, suggestion
 from bert_jax.tasks.ask import ID_COLUMNS
 from bert_jax.tasks.classification import label_sets
 from bert_jax.tasks.classification.label_sets import LabelReader
@@ -78,6 +78,11 @@ def _held_out(examples, share, problems):
     )
   count = sum(example.texts in held_out for example in examples)
   problems.counts['examples held out of training (table.eval_share)'] = count
+  if not 0.5 < count / (share * len(examples)) < 1.5 and problems.split == 'train':
+    log.warning(
+      f'table.eval_share={share} holds out {count} of {len(examples)} examples, drawn by hashes of '
+      'their texts; of a small table give rows to evaluate on in their place'
+    )
   return held_out
 
 

@@ -36,6 +36,9 @@ def remarks(config: ConfigDict, tokenizer: Tokenizer, sources: Mapping[str, Any]
   if config.data.eval and all(rows.units == 1 for rows in parts.values()):
     known = np.isin(_texts(_parts(sources['eval'])), _texts(parts))
     out += about('documents', known.sum(), 'leave them out of data.train or data.eval')
+  totals = [rows.totals for rows in parts.values()]
+  cut, kept = (sum(total[name] for total in totals) for name in ('cut_tokens', 'tokens'))
+  out += about('cut_tokens', cut / max(1, cut + kept), 'raise data.seq_length')
   if config.corpus.rows in (*PAIRS, 'single'):
     sampled = []
     for _, spec in files.parts(config.data.train, config.corpus.languages):
@@ -84,7 +87,8 @@ def about_lines(documents: list[list[str]], form: str) -> list[str]:
       goes_on += following[0].islower() and not _ENDS.search(line)
   wrapped, per_line = goes_on / max(1, pairs), sentences / max(1, lines)
   of_wrapped = about('wrapped', wrapped, 'corpus.format=paragraphs makes sentences of them')
-  return of_wrapped or about('per_line', per_line, 'corpus.format=lines makes sentences of them')
+  fix = 'corpus.format=lines makes sentences of them, and =paragraphs of each file one document'
+  return of_wrapped or about('per_line', per_line, fix)
 
 
 def records(corpus: Corpus) -> Iterator[np.ndarray]:

@@ -206,6 +206,7 @@ class Problems:
       places = f' ({", ".join(shown)})' if shown else ''
       parts.append(counted(number, words) + places)
     if parts:
-      is_changed = self.left_out or self.counts['invalid_utf8_lines'] or self.counts[SPACES]
-      say = log.warning if is_changed else log.info
+      is_less = self.left_out or self.unscored
+      is_changed = self.counts['invalid_utf8_lines'] or self.counts[SPACES]
+      say = log.warning if is_less or is_changed else log.info
       say('%s: %s', self.split, ', '.join(parts))

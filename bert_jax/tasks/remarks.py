@@ -36,6 +36,8 @@ REMARKS = {
   'wrapped': Remark(0.3,
     '{value:.0%} of the lines go on in the next one, and each counts as a sentence; {fix}.'),
   'per_line': Remark(1.5, 'a line has {value:.1f} sentences on average and counts as one; {fix}.'),
+  'files': Remark(4,
+    'a file holds {value:.0f} documents on average, since a blank line ends one; {fix}.'),
   'alone': Remark(0.9,
     '{value:.0%} of the documents have one sentence, which none follows; {fix}.'),
   'copies': Remark(0,

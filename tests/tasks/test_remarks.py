@@ -137,6 +137,24 @@ def test_evaluated_texts_that_are_trained_on(about, known):
   assert [f'by heart: {known} (of' in x for x in found] == [True] * bool(known)
 
 
+@pytest.mark.parametrize('numbers, form, mean', [
+  ([9, 2], 'auto', '6'), ([4, 4], 'auto', ''), ([30], 'auto', ''), ([9, 2], 'paragraphs', ''),
+])  # fmt: skip
+def test_files_that_hold_many_documents(tmp_path, numbers, form, mean):
+  """Whatever rows are made."""
+  for i, number in enumerate(numbers):
+    texts = [
+      f'{SENTENCES}\n{WORDS[i]} {WORDS[k % 10]} {WORDS[k // 10]} ends it.' for k in range(number)
+    ]
+    (tmp_path / f'{i}.txt').write_text('\n\n'.join(texts))
+  for fields in [], ['corpus.rows=full', 'loss.nsp_weight=0']:
+    given = f'data.train={tmp_path}/*.txt', f'data.eval={tmp_path}/0.txt', f'corpus.format={form}'
+    if form == 'paragraphs' and not fields:
+      continue  # two documents are too few for pairs
+    found = [x for x in said(*given, *fields) if x.startswith('a file holds')]
+    assert [f'a file holds {mean} documents on average' in x for x in found] == [True] * bool(mean)
+
+
 @pytest.mark.parametrize('length, is_cut', [(16, True), (512, False)])
 def test_tokens_of_examples_that_are_cut(tmp_path, length, is_cut):
   text = f'data.train={prose(tmp_path / "a.txt", text="the old river crosses the town " * 5)}'

@@ -12,12 +12,15 @@ from ml_collections import ConfigDict
 
 from bert_jax.corpus import loading, store
 from bert_jax.corpus.tokenized import Corpus, spaced
+from bert_jax.files import Path
 from bert_jax.rows.language_mixture import Mixture
 from bert_jax.rows.sentence_pairs import PAIRS
 from bert_jax.tasks.remarks import RECORDS, about, about_vocabulary, pieces
 from bert_jax.text import files
 from bert_jax.text.sentences import split_sentences
 from bert_jax.tokenizers import Tokenizer
+
+Document = tuple[str, list[str]]  # its name, such as a.txt:12, and its sentences
 
 CHARACTERS = 500_000  # of a language that are looked at
 
@@ -39,14 +42,15 @@ def remarks(config: ConfigDict, tokenizer: Tokenizer, sources: Mapping[str, Any]
   totals = [rows.totals for rows in parts.values()]
   cut, kept = (sum(total[name] for total in totals) for name in ('cut_tokens', 'tokens'))
   out += about('cut_tokens', cut / max(1, cut + kept), 'raise data.seq_length')
+  sampled = []
+  for _, spec in files.parts(config.data.train, config.corpus.languages):
+    if spec and not store.is_prepared(spec):
+      sampled += sample(loading.documents(config, spec, Counter(), 'train'))
+  out += about_files(sampled, config.corpus.format)
   if config.corpus.rows in (*PAIRS, 'single'):
-    sampled = []
-    for _, spec in files.parts(config.data.train, config.corpus.languages):
-      if spec and not store.is_prepared(spec):
-        sampled += sample(loading.documents(config, spec, Counter(), 'train'))
     out += about_lines(sampled, config.corpus.format)
     if config.corpus.rows in PAIRS:
-      alone = sum(len(document) == 1 for document in sampled) / max(1, len(sampled))
+      alone = sum(len(sentences) == 1 for _, sentences in sampled) / max(1, len(sampled))
       out += about('alone', alone, 'corpus.rows=full and loss.nsp_weight=0 train without pairs')
   return out
 
@@ -63,23 +67,33 @@ def _texts(parts):
   return np.concatenate([x.hashes.astype(np.int64) << 31 | x.sizes[:, 0] for x in samples])
 
 
-def sample(documents: Iterable[tuple[str, list[str]]]) -> list[list[str]]:
-  """The sentences of the first documents, of about CHARACTERS in all."""
+def sample(documents: Iterable[Document]) -> list[Document]:
+  """The first documents, of about CHARACTERS in all."""
   out, size = [], 0
-  for _, sentences in documents:
-    out.append(sentences)
+  for name, sentences in documents:
+    out.append((name, sentences))
     size += sum(map(len, sentences))
     if size > CHARACTERS:
       break
   return out
 
 
-def about_lines(documents: list[list[str]], form: str) -> list[str]:
+def about_files(documents: list[Document], form: str) -> list[str]:
+  """Warns of several files of text that hold many documents each. form: corpus.format."""
+  names = [name.rpartition(':')[0] for name, _ in documents]
+  names = [name for name in names if files.suffix(Path(name)) in ('', '.txt')]
+  if form not in ('auto', 'sentences') or len({*names}) < 2:
+    return []
+  fix = 'corpus.format=paragraphs makes one of each file'
+  return about('files', len(names) / len({*names}), fix)
+
+
+def about_lines(documents: list[Document], form: str) -> list[str]:
   """Warns of lines that are read as sentences, and are none. form: corpus.format."""
   if form not in ('auto', 'sentences'):
     return []
   lines, sentences, pairs, goes_on = 0, 0, 0, 0
-  for document in documents:
+  for _, document in documents:
     lines += len(document)
     sentences += sum(len(split_sentences(line)) for line in document)
     for line, following in itertools.pairwise(document):
@@ -87,8 +101,7 @@ def about_lines(documents: list[list[str]], form: str) -> list[str]:
       goes_on += following[0].islower() and not _ENDS.search(line)
   wrapped, per_line = goes_on / max(1, pairs), sentences / max(1, lines)
   of_wrapped = about('wrapped', wrapped, 'corpus.format=paragraphs makes sentences of them')
-  fix = 'corpus.format=lines makes sentences of them, and =paragraphs of each file one document'
-  return of_wrapped or about('per_line', per_line, fix)
+  return of_wrapped or about('per_line', per_line, 'corpus.format=lines makes sentences of them')
 
 
 def records(corpus: Corpus) -> Iterator[np.ndarray]:

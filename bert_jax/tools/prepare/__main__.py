@@ -123,7 +123,8 @@ def run(args: argparse.Namespace, beam_arguments: Sequence[str] = ()) -> dict[st
 def about_lines(
   specs: Sequence[tuple[str, str]], args: argparse.Namespace
 ) -> Iterator[tuple[str, str]]:
-  """Yields (language, a warning about lines that are no sentences), by a sample of the text."""
+  """Yields (language, a warning about files of many documents, or about lines that are no
+  sentences), by a sample of the text."""
   for language, spec in specs:
     read = documents.documents(
       spec,
@@ -134,7 +135,9 @@ def about_lines(
       encoding=args.text_encoding,
       counts=Counter(),
     )
-    for sentence in remarks.about_lines(remarks.sample(read), args.format):
+    sampled = remarks.sample(read)
+    about_files = remarks.about_files(sampled, args.format)
+    for sentence in about_files + remarks.about_lines(sampled, args.format):
       yield language, sentence.replace('corpus.format=', '--format ')
 
 

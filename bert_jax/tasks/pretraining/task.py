@@ -180,7 +180,10 @@ def _large_enough(config, split, corpora):
       'corpus.format=paragraphs a file is one).'
     )
   if few:
-    log.warning('eval: too few documents to evaluate on %s', ', '.join(few))
+    log.warning(
+      'eval: too few documents to evaluate on %s; raise corpus.eval_share, or give data.eval',
+      ', '.join(few),
+    )
   return {name: loaded for name, loaded in corpora.items() if name not in few}
 
 

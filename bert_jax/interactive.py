@@ -21,7 +21,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_jax import config as config_lib
-from bert_jax import evaluate, files, notebooks, train
+from bert_jax import evaluate, files, notebooks
+from bert_jax import train as train_lib
 from bert_jax.errors import InputError, writing
 from bert_jax.files import Path
 from bert_jax.predict.model import Model
@@ -170,23 +171,21 @@ def pretrain(
   return start(f'{config_lib.CONFIGS}/pretrain.py:{recipe}', train, workdir, eval, **fields)
 
 
-def start(
-  spec: str, rows: Any, workdir: str | Path, eval_rows: Any = None, /, **fields: Any
-) -> Run:
-  """Runs a config, FILE:ARGUMENTS, on rows in memory or paths; see finetune."""
+def start(spec: str, train: Any, workdir: str | Path, eval: Any = None, **fields: Any) -> Run:
+  """Runs a config, FILE:ARGUMENTS, on rows in memory or paths; the others as of finetune."""
   if not isinstance(spec, str):
     raise InputError(
       f'spec is a {type(spec).__name__}; give a text, such as configs/pretrain.py:size=tiny, then '
       'the rows.'
     )
   folder = run_folder(workdir)
-  overrides, tables = _given(folder, fields, train=rows, eval=eval_rows)
+  overrides, tables = _given(folder, fields, train=train, eval=eval)
   config = config_lib.load(spec, overrides)
   if files.exists(folder / contents.CONFIG):
     # Refused before rows are written that the run will not have.
     initialization.config_of(initialization.Start(), config, folder)
   _write(tables)
-  _, metrics = train.train(config, folder, config_lib.names_of(overrides))
+  _, metrics = train_lib.train(config, folder, config_lib.names_of(overrides))
   return Run(folder, metrics)
 
 
@@ -228,8 +227,8 @@ def _given(folder, fields, **rows):
 
 
 def overrides_of(fields: Mapping[str, Any]) -> list[str]:
-  """The fields of a config as on a command line."""
-  return [f'--config.{name}={value}' for name, value in fields.items()]
+  """The fields of a config as on a command line; a Run is its folder."""
+  return [f'--config.{name}={getattr(x, "workdir", x)}' for name, x in fields.items()]
 
 
 def _write(tables):

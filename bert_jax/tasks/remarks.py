@@ -43,6 +43,7 @@ REMARKS = {
   'copies': Remark(0,
     'evaluated texts that are in the training data, too, and may be known by heart: {value:,} (of '
     '100,000 of each that are compared); {fix}.'),
+  'large_share': Remark(0.4, '{value:.0%} of the text is held out; {fix}.'),
   'documents': Remark(0,
     'evaluated documents that are in the training text, too: {value:,}; {fix}.'),
   'cut': Remark(0.05, '{value:.0%} of the texts are cut; if that matters, {fix}.'),

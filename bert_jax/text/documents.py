@@ -11,7 +11,7 @@ is named (corpus.format), or a file's suffix tells it (`.gz` or `.zst` may follo
   wiki        WikiExtractor's output, `<doc ...>` before each document, a paragraph a line
   wikitext    WikiText-2 and -103, a paragraph a line; headings open documents
   records     .parquet, .arrow, .feather: rows whose text field is a document, as in jsonl, whatever
-              format is named. In a folder with such files they alone are read
+              format is named. In a folder with such files, and no .txt, they alone are read
 
 Files are read as a stream and cut into portions of whole documents. Cutting is quick, since it only
 looks for the lines that open a document; then any process can read a portion without the rest of
@@ -63,10 +63,10 @@ def documents(
 ) -> Iterator[Document]:
   """Yields the documents of a corpus in a fixed order.
   split: of a set whose spec names none. format: 'auto' or one of those above. text_field: holds the
-  text of a record. encoding: as data.text_encoding. counts:
-  increased are files, bytes (uncompressed), documents, sentences, empty_documents,
-  invalid_utf8_lines, cut_sentences, cut_documents and, with `skip`, left_out_records, which have no
-  text. InputError: the corpus is missing, empty, damaged, or not in the format."""
+  text of a record. encoding: as data.text_encoding. counts: increased are files, bytes
+  (uncompressed), documents, sentences, empty_documents, invalid_utf8_lines, cut_sentences,
+  cut_documents and, with `skip`, left_out_records, which have no text.
+  InputError: the corpus is missing, empty, damaged, or not in the format."""
   before = counts['documents']
   for path in sources(spec, format):
     if not files.is_named(path):
@@ -86,9 +86,7 @@ def sources(spec: str, format: str = 'auto') -> list[str]:
   if files.is_named(spec):
     return [spec]
   paths = [str(path) for path in files.expand(spec)]
-  is_folder = Path(spec).expanduser().is_dir()
-  tables = [path for path in paths if is_folder and record_sources.has_records(path)]
-  return tables or paths
+  return record_sources.tables_of(spec, paths) or paths
 
 
 def portions(

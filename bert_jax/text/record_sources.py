@@ -37,6 +37,17 @@ def has_records(path: str) -> bool:
   return files.is_named(path) or files.suffix(Path(path)) in files.RECORDS
 
 
+def tables_of(spec: str, paths: list[str]) -> list[str]:
+  """The files of records among the paths in a folder `spec`, which are read alone; [] if it is no
+  folder. InputError if there are files of text beside them."""
+  if not Path(spec).expanduser().is_dir():
+    return []
+  tables = [path for path in paths if has_records(path)]
+  if tables and any(path.endswith('.txt') for path in paths):
+    raise InputError(f'{spec} holds texts beside {tables[0]}; name one kind, such as {spec}/*.txt')
+  return tables
+
+
 def portions(path: str, split: str, column: str = '') -> Iterator[Portion]:
   """Cuts a source into portions; the same data gives the same ones. split: of a set whose name has
   none. column: the one that is read, where one alone can be; '': all."""

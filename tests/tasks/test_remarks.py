@@ -185,6 +185,19 @@ def test_few_tokens_that_are_held_out(tmp_path, documents, nats):
   assert [nats in x for x in found if x.startswith('so few tokens')] == [True] * bool(nats)
 
 
+@pytest.mark.parametrize('size, least', [(1, 0), (2, 41), (3, 51)])
+def test_few_documents_of_which_a_long_one_is_held_out(tmp_path, size, least):
+  others = [f'{SENTENCES}\n{word} ends it.' for word in WORDS[:2]]
+  tried = (f'{SENTENCES}\n' * size + f'{word} is last.' for word in WORDS)
+  drawn = lambda text: documents.text_hash(text.split('\n'))
+  texts = [next(x for x in tried if drawn(x) < min(map(drawn, others))), *others]
+  (tmp_path / 'a.txt').write_text('\n\n'.join(texts))
+  fields = 'corpus.eval_share=0.001', 'corpus.rows=full', 'loss.nsp_weight=0'
+  found = remarks_on('configs/pretrain.py:runlocal', f'data.train={tmp_path}/a.txt', *fields)
+  shares = [int(x.partition('%')[0]) for x in found if '% of the text is held out' in x]
+  assert len(shares) == bool(least) and all(least <= share < least + 10 for share in shares)
+
+
 @pytest.mark.parametrize('again, others', [(0, 0), (3, 0), (3, 1), (5, 3)])
 def test_texts_that_stand_there_again_with_another_label(about, again, others):
   """Of 60 texts some stand there twice, and of these some with another label."""

@@ -307,6 +307,8 @@ def test_a_folder_with_tables_is_its_tables(tmp_path, caplog):
   second = tmp_path / 'validation-00001-of-00002.parquet'
   parquet.write_table(pa.table({'text': ['x']}), second)
   assert len(read(tmp_path, split='validation')[0]) == 2  # shards of one set
+  (tmp_path / 'more.txt').write_text('one\n')
+  assert 'holds texts beside ' in refusal(texts, tmp_path) and texts(f'{tmp_path}/*.txt')[0]
 
 
 SAVED = {'train': [{'text': 'a', 'n': 1}, {'text': 'b', 'n': 2}], 'dev': [{'text': 'c', 'n': 3}]}

@@ -32,14 +32,18 @@ def remarks(config: ConfigDict, tokenizer: Tokenizer, sources: Mapping[str, Any]
   parts = _parts(sources['train'])
   cuts = {name: pieces(records(rows.sample), tokenizer) for name, rows in parts.items()}
   out = about_vocabulary(config, cuts)
+  totals = [rows.totals for rows in parts.values()]
   held_out = getattr(sources.get('eval'), 'totals', None)  # None: there is none, or a Mixture
   if held_out:
     fix = 'evaluate on more text (data.eval or, where that is empty, corpus.eval_share)'
     out += about('held_out', 3 * held_out['text_tokens'] ** -0.5, fix)
+    if not config.data.eval:
+      both = held_out['text_tokens'] + sum(total['text_tokens'] for total in totals)
+      fix = 'give more documents, or data.eval'
+      out += about('large_share', held_out['text_tokens'] / both, fix)
   if config.data.eval and all(rows.units == 1 for rows in parts.values()):
     known = np.isin(_texts(_parts(sources['eval'])), _texts(parts))
     out += about('documents', known.sum(), 'leave them out of data.train or data.eval')
-  totals = [rows.totals for rows in parts.values()]
   cut, kept = (sum(total[name] for total in totals) for name in ('cut_tokens', 'tokens'))
   out += about('cut_tokens', cut / max(1, cut + kept), 'raise data.seq_length')
   sampled = []

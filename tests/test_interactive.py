@@ -172,7 +172,9 @@ def test_an_evaluation_by_which_no_best_can_be_chosen(small, tmp_path, caplog):
   for rows, evaluated, split in (empty, table(), 'train'), (table(), empty, 'eval'):
     with pytest.raises(InputError, match=f'data.{split}: all texts are empty; is it the right'):
       bert_jax.finetune(rows, tmp_path / 'W', eval=evaluated, **fields)
+  (tmp_path / 'W/z.txt').touch()
   run = bert_jax.finetune(table(), tmp_path / 'W', **fields)
+  assert 'W holds files that are not of a run, such as z.txt' in caplog.text
   assert run.model.step == 9 and run.metrics == {}
   with pytest.raises(InputError, match='W kept no best checkpoint; use latest or a step'):
     bert_jax.load(tmp_path / 'W', 'best')

@@ -7,8 +7,8 @@
 
 W is the folder of a sweep in which a fold stands for a seed: `python -m bert_jax.tools.report W`
 has all metrics, and counts folds where it says seeds. The models of two folds share most of their
-training rows: intervals and p values are a little too good (Nadeau and Bengio 2003,
-https://doi.org/10.1023/A:1024068626366).
+training rows: intervals and p values are too good, the more the fewer folds there are (Nadeau and
+Bengio 2003, https://doi.org/10.1023/A:1024068626366; bert_jax/tasks/README.md says by how much).
 """
 
 import contextlib

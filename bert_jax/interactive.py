@@ -1,16 +1,17 @@
 """Runs in a few lines of Python, as in a notebook, from rows in memory or from files.
 
-    run = bert_jax.finetune(rows, 'W', model='minilm', epochs=5, **{'table.text_column': 'body'})
+    run = bert_jax.finetune(rows, 'W', model='minilm', epochs=5, text_column='body')
     print(run.metrics, run.evaluate(other_rows))
     run.model.predict(new_rows)
     run.curve()
     run.history  # a DataFrame
     run.worst()  # a DataFrame
 
-A run is described as on the command line: by a config file, its argument, and the config's fields
-by their full names. Rows in memory (a DataFrame, a list of dicts or texts; see text/frames.py) are
-written to W/rows as Parquet, so the run is a function of its config and goes on where it was
-stopped when the same call is made again. Mistakes are InputErrors of one sentence.
+A run is described as on the command line: by a config file, its argument, and the config's fields,
+by their names or the last word of these (**{'checkpoint.every': 9} where several end so). Rows in
+memory (a DataFrame, a list of dicts or texts; see text/frames.py) are written to W/rows as Parquet,
+so the run is a function of its config and goes on where it was stopped when the same call is made
+again. Mistakes are InputErrors of one sentence.
 """
 
 import dataclasses
@@ -62,17 +63,18 @@ class Run:
     """Shows the curve of the run below the cell of a notebook, or writes it to W/curve.png."""
     notebooks.show_curve(self.workdir)
 
-  def worst(self) -> Any:
-    """A DataFrame of the 100 answers to data.eval whose label `model` thinks least likely, as in
-    worst.jsonl (see tasks/README.md), the worst first; of few rows some are right. Their index is
-    the column of ids (table.id_column), else the index of the DataFrame, or the number of the row.
-    They are computed if they are not there."""
+  def worst(self, rows: Any = None) -> Any:
+    """A DataFrame of the 100 answers whose label `model` thinks least likely, as in worst.jsonl
+    (see tasks/README.md), the worst first; of few rows some are right. rows: in memory or a path;
+    None: data.eval of the run. Their index is the column of ids (table.id_column), else the index
+    of the DataFrame, or the number of the row. They are computed if they are not there."""
     import pandas as pd  # slow to import
 
-    data = self.model.config.data
+    overrides, _ = _given(self.workdir, {}, eval=rows)
+    data = config_lib.override(self.model.config, overrides).data
     folder = contents.answers_folder(self.workdir, data.train, data.eval, self.model.step)
     if not files.exists(folder):
-      self.evaluate()
+      self.evaluate(rows)
     lines = (files.read_bytes(folder / 'worst.jsonl') or b'').splitlines()
     if not lines:
       raise InputError(f'{self.workdir} has no answers with a loss; examples need labels.')
@@ -106,8 +108,8 @@ def finetune(
   embedded task). workdir: the folder of the run. task: one of that file's, with its other arguments
   ('sst2,unpacked'); or the record of a new family (see bert_jax/tasks/record.py). model: what to
   start from: 'minilm', a Run or its workdir, the folder of a released model, hf:NAME; or a size
-  such as 'tiny', of random weights. fields: of the config, by name: epochs=5
-  (as given; without it small tables train min_steps=100 steps), **{'table.text_column': 'body'}."""
+  such as 'tiny', of random weights. fields: of the config, by name: text_column='body', epochs=5
+  (as given; without it small tables train min_steps=100 steps)."""
   spec, fields = recipe(task, model, **fields)
   is_docs = isinstance(task, str) and 'docs' in task.split(',')
   if train is None and 'data.train' not in fields and not is_docs:
@@ -185,7 +187,7 @@ def start(spec: str, train: Any, workdir: str | Path, eval: Any = None, **fields
     # Refused before rows are written that the run will not have.
     initialization.config_of(initialization.Start(), config, folder)
   _write(tables)
-  _, metrics = train_lib.train(config, folder, config_lib.names_of(overrides))
+  _, metrics = train_lib.train(config, folder, config_lib.names_of(overrides, config))
   return Run(folder, metrics)
 
 

@@ -317,7 +317,7 @@ def test_no_rows_are_no_embedded_task(tmp_path):
 
 
 @pytest.mark.parametrize('call, said', [
-  (dict(model='tiny', learning_rate=1e-3), "config has no field 'learning_rate' .did you mean"),
+  (dict(model='tiny', every=1), "config has no field 'every' .* 'eval.every', 'log.every'"),
   (dict(model='bert-elsewhere'), 'bert-elsewhere holds no run and no model'),
   (dict(epochs=2), "model is missing; give 'minilm', hf:NAME .* 'tiny' to start from random"),
   ({'model': 'tiny', 'data.train': 'a.csv'}, 'data.train is given twice, as rows and as a field'),
@@ -365,6 +365,9 @@ def test_its_worst_answers_are_a_table(run):
   assert found['text'].tolist() == rows['body'].tolist()
   assert found['gold'].tolist() == rows['label'].tolist()
   assert found['prediction'].tolist() == run.model.predict(rows)['prediction'].tolist()
+  others = table(2, 7)
+  found = run.worst(others).loc[others['id']]
+  assert found['gold'].tolist() == others['label'].tolist()
 
 
 def test_its_model_answers_a_table(run):

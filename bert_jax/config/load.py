@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 from bert_jax import files
 from bert_jax.config.check import ALL, check, checked, fields, flatten, nested, set_field
 from bert_jax.config.compare import pasts
-from bert_jax.errors import InputError, first_line, quoted, suggestion
+from bert_jax.errors import InputError, first_line, listed, quoted, suggestion
 from bert_jax.files import Path
 from bert_jax.tasks import TASKS
 from bert_jax.text import documentation_tasks
@@ -98,9 +98,9 @@ def call(spec: str, name: str) -> Any:
 def override(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
   """Copies a config with ['--config.a.b=1', ...] applied, and checks the copy."""
   config = config.copy_and_resolve_references()
-  known, given = flatten(config), names_of(overrides)
-  for word in overrides:
-    name, equals, text = word.removeprefix('--config.').partition('=')
+  known, given = flatten(config), names_of(overrides, config)
+  for word, name in zip(overrides, given):
+    _, equals, text = word.partition('=')
     if not word.startswith('--config.') or not equals:
       raise InputError(
         f'argument {word!r} is not known; fields of the config are set as --config.NAME=VALUE (in '
@@ -125,17 +125,27 @@ def _meant(name: str, config: ConfigDict) -> str:
   if name in ALL:
     owners = ', '.join(task.name for task in TASKS.values() if name in task.fields)
     return f'; it is a field of {owners}, and the config file chose another objective'
-  known, last = flatten(config), name.split('.')[-1]
+  known, last, alike = flatten(config), name.split('.')[-1], []
   for field in known:
     _, _, elsewhere = ALL[field].meaning.partition(' (elsewhere: ')
     if last == field.split('.')[-1] or last in re.findall(r'\w+', elsewhere):
-      return f' (did you mean {field!r}?)'
+      alike.append(field)
+  if alike:
+    return f' (did you mean {listed(alike)}?)'
   return suggestion(name, known) or '; python -m bert_jax.config lists all'
 
 
-def names_of(overrides: Sequence[str]) -> tuple[str, ...]:
-  """The names of the fields that ['--config.a.b=1', ...] sets."""
-  return tuple(word.removeprefix('--config.').partition('=')[0] for word in overrides)
+def names_of(overrides: Sequence[str], config: ConfigDict | None = None) -> tuple[str, ...]:
+  """The names of the fields that ['--config.a.b=1', ...] sets. A field of `config` may be called
+  by its last word, such as learning_rate, where no other has that; its full name is returned."""
+  known, out = flatten(config or ConfigDict()), []
+  for word in overrides:
+    name = word.removeprefix('--config.').partition('=')[0]
+    alike = [field for field in known if field.endswith(f'.{name}')]
+    if name not in known and len(alike) == 1:
+      (name,) = alike
+    out.append(name)
+  return tuple(out)
 
 
 def _parsed(name: str, text: str, kind: type, allowed: Any = None) -> Any:

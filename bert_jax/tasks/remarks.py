@@ -57,8 +57,7 @@ REMARKS = {
   'held_out': Remark(0.03,
     'so few tokens are held out that their loss is uncertain by {value:.2f} nats (3/sqrt(N)), '
     'and the loss of masked ones alone by more; {fix}.'),
-  'once': Remark(0.5,
-    '{value:.0%} of the training texts have a label that no other has; {fix}.'),
+  'once': Remark(0, 'training texts with a label that no other has: {value}; {fix}.'),
   'numbers': Remark(10, 'all {value} labels are numbers and are taken as classes; {fix}.'),
 }  # fmt: skip
 
@@ -108,7 +107,9 @@ def about_contradictions(train: Any) -> list[str]:
     if text not in (b'', b'|') and first.setdefault(text, labels[i]) != labels[i]:
       again.append(i)
   shown = [' '.join(map(train.tokenizer.decode, train.texts[i])) for i in again[:1]]
-  fix = 'keep one of the two, or read more of long texts (data.seq_length)'
+  fix = 'keep one of the two'
+  if train.cut:
+    fix += ', or read more of long texts (data.seq_length)'
   return about('contradicted', len(again), f'{listed(shown)}; {fix}')
 
 

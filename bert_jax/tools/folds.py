@@ -1,7 +1,6 @@
 """Cross-validation: a run for each fold of some rows, and what the runs say together.
 
-    rates = {'optimizer.learning_rate': [1e-4, 2e-4]}
-    folds = bert_jax.cross_validate(rows, 'W', 5, model='minilm', **rates)
+    folds = bert_jax.cross_validate(rows, 'W', 5, model='minilm', learning_rate=[1e-4, 2e-4])
     print(folds)  # the means over folds of the metric that judges, and their paired differences
     folds.metrics, folds.compare('macro_f1'), folds.answers()
 

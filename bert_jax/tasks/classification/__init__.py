@@ -185,8 +185,11 @@ def remarks_on(config: ConfigDict, tokenizer: Tokenizer, sources: Mapping[str, A
   out = remarks.about_examples(config, tokenizer, sources)
   out += remarks.about('cut', train.cut / max(1, train.size), longer)
   if label_column(config):
-    columns = 'table.label_column and table.text_column may be the wrong way round'
-    out += remarks.about('once', sum(train.label_counts == 1) / train.size, columns)
+    alone = [table.labels[k] for k in (train.label_counts == 1).nonzero()[0]]
+    fix = f'find more texts for {listed(alone)}, or leave the label out'
+    if len(alone) > train.size / 2:
+      fix = 'table.label_column and table.text_column may be the wrong way round'
+    out += remarks.about('once', len(alone), fix)
     if table.long_texts != 'windows':
       out += remarks.about_contradictions(train)
   spelt = Counter(map(str.casefold, table.labels))

@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     names = list(dict.fromkeys(args.topology.split(',')))
     prices = dict(zip(names, costs.prices_of(args.price, len(names))))
     config = config_lib.load(args.config, overrides)
-    config = estimate.of_its_run(config, config_lib.names_of(overrides))
+    config = estimate.of_its_run(config, config_lib.names_of(overrides, config))
     command = ['python', '-m', 'bert_jax.train', '--config', args.config, *overrides]
     reports: dict[str, dict[str, Any]] = {}
     for name in names:

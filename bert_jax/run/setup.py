@@ -80,7 +80,9 @@ def prepare(inputs: Inputs, stack: contextlib.ExitStack, started: float) -> tupl
     check_continues(inputs, program)
   elif start.kind == WEIGHTS:
     weights = warm_start.load_weights(start, config, inputs.objective, mesh)
-    warm_start.names_taken(program.state.params, weights.params, weights.other_labels)
+    params = program.state.params
+    taken = warm_start.names_taken(params, weights.params, weights.other_labels)
+    warm_start.warn_of_head(params, taken)
   if hosts.first():
     stack.enter_context(lock.held(inputs.workdir))
   check_newest(inputs)

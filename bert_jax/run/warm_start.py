@@ -82,11 +82,15 @@ def warm_start(params: Any, source: Any, other_labels: bool = False) -> Any:
   )
   if other_labels and 'classifier' in unused:
     log.info('init_from: its classifier is for other labels')
-  if 'mlm' in begun and 'mlm' not in _parts(taken):
-    log.warning('init_from has no head for masked words: it is learned from nothing')
   for name in taken:
     new[name] = jax.device_put(old[name], new[name].sharding)
   return manifest.unflat(new, params)
+
+
+def warn_of_head(params: Any, taken: set[str]) -> None:
+  """Warns if the head for masked words is not among the names that are taken."""
+  if 'mlm' in params and 'mlm' not in _parts(taken):
+    log.warning('init_from has no head for masked words: it is learned from nothing')
 
 
 def _parts(names):

@@ -179,6 +179,14 @@ def test_a_warm_start_takes_each_tower_that_there_is(scanned):
   jax.tree.map(np.testing.assert_array_equal, both, expected)
 
 
+@pytest.mark.parametrize('heads', [('mlm', 5), ('mlm', 4), ('pooler', 5)])
+def test_a_head_for_masked_words_that_is_not_taken_is_said(heads, caplog):
+  params = dict.fromkeys(['mlm', 'pooler'], {'bias': jnp.zeros(5)})
+  source = {name: {'bias': jnp.ones(size)} for name, size in (heads, ('pooler', 5))}
+  warm_start.warn_of_head(params, warm_start.names_taken(params, source))
+  assert ('no head for masked words' in caplog.text) == (heads != ('mlm', 5))
+
+
 KERNEL = {'output': {'kernel': jnp.ones((2, 3)), 'bias': jnp.ones(3)}}
 HEAD = {'bias': jnp.ones(2)}
 ANOTHER = {'layers': {'another': {'kernel': jnp.ones((2, 2, 3))}}}

@@ -14,7 +14,7 @@ import time
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent import futures
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 import tqdm
 
@@ -22,6 +22,7 @@ from bert_jax.cells import in_notebook
 from bert_jax.errors import InputError, farewell, log
 
 Value = TypeVar('Value')
+WARNING = 'warning: '  # how a line begins, as errors begin with `error: `
 CHECKPOINT = 'latest, best or a step of a run; default: the best by checkpoint.best_metric, if set'
 
 
@@ -34,16 +35,29 @@ def show_log() -> None:
   if log.level == logging.NOTSET:
     log.setLevel(logging.INFO)
   if in_notebook() and not log.handlers:  # Jupyter shows stderr in red, and so the root's lines
-    log.addHandler(logging.StreamHandler(sys.stdout))
+    log.addHandler(handler(sys.stdout))
     log.propagate = False
   elif not log.hasHandlers():
-    log.addHandler(logging.StreamHandler())
+    log.addHandler(handler())
+
+
+class _Lines(logging.Formatter):
+  def format(self, record):
+    line = super().format(record)
+    return WARNING + line if record.levelno == logging.WARNING else line
+
+
+def handler(stream: TextIO | None = None) -> logging.Handler:
+  """Writes log lines as they are (stderr, if None), and WARNING before those of warnings."""
+  out = logging.StreamHandler(stream)
+  out.setFormatter(_Lines())
+  return out
 
 
 @contextlib.contextmanager
 def command_line() -> Iterator[None]:
   """A context for a command: log lines on stderr, errors as one sentence and an exit code."""
-  logging.basicConfig(level=logging.WARNING, format='%(message)s', force=True)
+  logging.basicConfig(level=logging.WARNING, handlers=[handler()], force=True)
   show_log()
   process = os.getpid()
 

@@ -87,9 +87,8 @@ def prepare(inputs: Inputs, stack: contextlib.ExitStack, started: float) -> tupl
     stack.enter_context(lock.held(inputs.workdir))
   check_newest(inputs)
   if hosts.first():
-    remarks = TASKS[config.objective].remarks(config, inputs.tokenizer, inputs.sources)
-    if remarks:
-      log.warning('the data and the settings:%s', ''.join(f'\n  - {x}' for x in remarks))
+    for remark in TASKS[config.objective].remarks(config, inputs.tokenizer, inputs.sources):
+      log.warning(remark)
   train_step, eval_step, state = compiled(inputs, program, weights)
   hosts.wait('compiled')
   # Until here a signal has ended the run at once.

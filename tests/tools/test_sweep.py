@@ -286,6 +286,7 @@ def test_a_sweep_trains_as_by_hand(tmp_path, corpus_file, capsys, monkeypatch):
   code, said, log = swept(capsys, *command)
   assert code == 0 and 'masked words and next sentences: mlm' in said, log[-3000:]
   assert 'step 2/4' in (root / 'logs' / 'seed=0.txt').read_text()
+  assert log.count('seed=0: warning: so few tokens are held out that') == 1
   _, said, _ = swept(capsys, *command, '--print')
   environment, *words = shlex.split(said)
   assert environment == f'JAX_COMPILATION_CACHE_DIR={root}/.jax_cache' and words[0] == 'python'

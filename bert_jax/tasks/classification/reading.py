@@ -73,8 +73,9 @@ def _held_out(examples, share, problems):
   held_out = {x for x in texts if documents.held_out(x, share)}
   if len(held_out) in (0, len(texts)):
     raise InputError(
-      f'table.eval_share={share} of the {len(examples)} examples of data.train holds out '
-      f'{"all" if held_out else "none"}; use another share, or name a file in data.eval.'
+      f'table.eval_share={share} of the {len(examples)} examples of data.train, with '
+      f'{len(texts)} different texts, holds out {"all" if held_out else "none"}; use another share '
+      'or name a file in data.eval.'
     )
   count = sum(example.texts in held_out for example in examples)
   problems.counts['examples held out of training (table.eval_share)'] = count

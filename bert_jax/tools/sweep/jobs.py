@@ -22,6 +22,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
 from bert_jax import files
+from bert_jax.command_line import WARNING
 from bert_jax.copies import place, staged
 from bert_jax.files import Path
 from bert_jax.tools.sweep import child
@@ -81,13 +82,14 @@ def started(run: PlannedRun, root: Path, number: int, count: int) -> subprocess.
 
 
 class Crew:
-  """Trains runs below a folder, `count` at a time. `states`: {folder: how a run ended}."""
+  """Trains runs below a folder, `count` at a time. `states`: {folder: how a run ended}. Says the
+  warnings of runs, each of them once."""
 
   def __init__(self, runs: Sequence[PlannedRun], root: Path, count: int):
     self.root, self.count = root, count
     self.states = {run.folder: state_of(root, run) for run in runs}
     self.waiting = [run for run in runs if self.states[run.folder] != 'done']
-    self.processes = set()
+    self.processes, self.said = set(), set()
     self.over = threading.Event()
     self.free = queue.SimpleQueue()  # the numbers of the shares of cores that no run has
     for number in range(count):
@@ -126,6 +128,10 @@ class Crew:
       value = there.final(there.judge)
       told = told if value is None else f'{there.judge} {value:.4g}'
     self.bar.update()
+    for line in files.read_text(log_file).splitlines():
+      if line.startswith(WARNING) and line not in self.said:
+        self.said.add(line)
+        self.bar.write(f'{run.folder}: {line}', file=sys.stderr)
     self.bar.write(f'{run.folder}: {told}', file=sys.stderr)
 
   def end(self) -> None:

@@ -22,7 +22,7 @@ from bert_jax.cells import in_notebook
 from bert_jax.errors import InputError, farewell, log
 
 Value = TypeVar('Value')
-WARNING = 'warning: '  # how a line begins, as errors begin with `error: `
+WARNING_PREFIX = 'warning: '  # how a line begins, as errors begin with `error: `
 CHECKPOINT = 'latest, best or a step of a run; default: the best by checkpoint.best_metric, if set'
 
 
@@ -41,16 +41,18 @@ def show_log() -> None:
     log.addHandler(handler())
 
 
-class _Lines(logging.Formatter):
+class _Prefixed(logging.Formatter):
+  """Log lines as they are, with WARNING_PREFIX before those of warnings."""
+
   def format(self, record):
     line = super().format(record)
-    return WARNING + line if record.levelno == logging.WARNING else line
+    return WARNING_PREFIX + line if record.levelno == logging.WARNING else line
 
 
 def handler(stream: TextIO | None = None) -> logging.Handler:
-  """Writes log lines as they are (stderr, if None), and WARNING before those of warnings."""
+  """What writes log lines to a stream; None: stderr."""
   out = logging.StreamHandler(stream)
-  out.setFormatter(_Lines())
+  out.setFormatter(_Prefixed())
   return out
 
 

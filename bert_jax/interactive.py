@@ -7,11 +7,11 @@
     run.history  # a DataFrame
     run.worst()  # a DataFrame
 
-A run is described as on the command line: by a config file, its argument, and the config's fields,
-by their names or the last word of these (**{'checkpoint.every': 9} where several end so). Rows in
-memory (a DataFrame, a list of dicts or texts; see text/frames.py) are written to W/rows as Parquet,
-so the run is a function of its config and goes on where it was stopped when the same call is made
-again. Mistakes are InputErrors of one sentence.
+A run is described as on the command line: by a config file, its argument, and the config's fields.
+A field is given by its name, **{'checkpoint.every': 9}, or by the last word of it if no other field
+ends so, text_column='body'. Rows in memory (a DataFrame, a list of dicts or texts; see
+text/frames.py) are written to W/rows as Parquet, so the run is a function of its config and goes on
+where it was stopped when the same call is made again. Mistakes are InputErrors of one sentence.
 """
 
 import dataclasses
@@ -20,6 +20,8 @@ import json
 import os
 from collections.abc import Mapping
 from typing import Any
+
+from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
 from bert_jax import evaluate, files, notebooks
@@ -67,14 +69,16 @@ class Run:
     """A DataFrame of the 100 answers whose label `model` thinks least likely, as in worst.jsonl
     (see tasks/README.md), the worst first; of few rows some are right. rows: in memory or a path;
     None: data.eval of the run. Their index is the column of ids (table.id_column), else the index
-    of the DataFrame, or the number of the row. They are computed if they are not there."""
+    of the DataFrame, or the number of the row. Those of the run's own evaluation are computed if
+    they are not there."""
     import pandas as pd  # slow to import
 
-    overrides, _ = _given(self.workdir, {}, eval=rows)
+    overrides, tables = _given(self.workdir, {}, eval=rows)
     data = config_lib.override(self.model.config, overrides).data
     folder = contents.answers_folder(self.workdir, data.train, data.eval, self.model.step)
-    if not files.exists(folder):
-      self.evaluate(rows)
+    if overrides or not files.exists(folder):
+      _write(tables)
+      evaluate.evaluate(self.workdir, overrides)
     lines = (files.read_bytes(folder / 'worst.jsonl') or b'').splitlines()
     if not lines:
       raise InputError(f'{self.workdir} has no answers with a loss; examples need labels.')
@@ -88,6 +92,7 @@ class Run:
   ) -> dict[str, float]:
     """The metrics on rows in memory or a path; None: data.eval of the run. Answers are written as
     by bert_jax.evaluate. checkpoint: as of bert_jax.load. fields: of the config."""
+    fields = full_names(contents.read_config(self.workdir), fields)
     overrides, tables = _given(self.workdir, fields, eval=rows)
     _write(tables)
     return evaluate.evaluate(self.workdir, overrides, checkpoint)[0]
@@ -120,7 +125,7 @@ def finetune(
 def recipe(
   task: str | Family = 'table', model: str | Path | Run = '', **fields: Any
 ) -> tuple[str, dict[str, Any]]:
-  """(FILE:ARGUMENTS of the config, fields) of finetune."""
+  """(FILE:ARGUMENTS of the config, fields by their full names) of finetune."""
   if isinstance(task, Family):
     task = f'table,objective={config_lib.add(task)}'
   spec = f'{config_lib.CONFIGS}/finetune.py:task={task}'
@@ -134,7 +139,7 @@ def recipe(
       "model is missing; give 'minilm', hf:NAME or a path to start from, or a size such as 'tiny' "
       'to start from random weights.'
     )
-  return spec, fields
+  return spec, full_names(config_lib.of_file(spec), fields)
 
 
 def _source(model, fields):
@@ -180,14 +185,14 @@ def start(spec: str, train: Any, workdir: str | Path, eval: Any = None, **fields
       f'spec is a {type(spec).__name__}; give a text, such as configs/pretrain.py:size=tiny, then '
       'the rows.'
     )
-  folder = run_folder(workdir)
+  folder, fields = run_folder(workdir), full_names(config_lib.of_file(spec), fields)
   overrides, tables = _given(folder, fields, train=train, eval=eval)
   config = config_lib.load(spec, overrides)
   if files.exists(folder / contents.CONFIG):
     # Refused before rows are written that the run will not have.
     initialization.config_of(initialization.Start(), config, folder)
   _write(tables)
-  _, metrics = train_lib.train(config, folder, config_lib.names_of(overrides, config))
+  _, metrics = train_lib.train(config, folder, config_lib.names_of(overrides))
   return Run(folder, metrics)
 
 
@@ -226,6 +231,20 @@ def _given(folder, fields, **rows):
   for name in values.keys() & fields.keys():
     raise InputError(f'{name} is given twice, as rows and as a field; leave one out.')
   return overrides_of(values | fields), tables
+
+
+def full_names(config: ConfigDict, fields: Mapping[str, Any]) -> dict[str, Any]:
+  """Fields by their full names: one may be called by the last word of its name, if no other field
+  of the config ends so, and no block has that name. InputError if one is given twice."""
+  out = {}
+  for name, value in fields.items():
+    alike = [full for full in config_lib.flatten(config) if full.endswith(f'.{name}')]
+    if name not in config and len(alike) == 1:
+      (name,) = alike
+    if name in out:
+      raise InputError(f'{name} is given twice; leave one out.')
+    out[name] = value
+  return out
 
 
 def overrides_of(fields: Mapping[str, Any]) -> list[str]:

@@ -89,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     config = config_lib.load(args.config, overrides)
     if not args.workdir:
       raise InputError('--workdir is missing; name the folder this run is to be written to.')
-    _, results = train(config, args.workdir, config_lib.names_of(overrides, config))
+    _, results = train(config, args.workdir, config_lib.names_of(overrides))
     if hosts.first():
       data = records.read_facts(args.workdir).split('eval')
       known = metrics.beside(results, data.baselines, data.scored)

@@ -303,7 +303,7 @@ def test_every_place_that_the_table_names_is_there():
 
 # Python's tokens without comments, texts, line ends and indentation: ideas, which no formatting
 # changes. A new capability says in its commit by how much it raises these, and what it replaces.
-MOST_TOKENS = {'bert_jax': 251_900, 'tests': 277_100}
+MOST_TOKENS = {'bert_jax': 252_100, 'tests': 277_300}
 MOST_LINES = 60  # of a function
 UNCOUNTED = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
 UNCOUNTED |= {tokenize.STRING}

@@ -174,7 +174,7 @@ def test_an_evaluation_by_which_no_best_can_be_chosen(small, tmp_path, caplog):
       bert_jax.finetune(rows, tmp_path / 'W', eval=evaluated, **fields)
   (tmp_path / 'W/z.txt').touch()
   run = bert_jax.finetune(table(), tmp_path / 'W', **fields)
-  assert 'W holds files that are not of a run, such as z.txt' in caplog.text
+  assert 'W holds other files, such as z.txt; they stay' in caplog.text
   assert run.model.step == 9 and run.metrics == {}
   with pytest.raises(InputError, match='W kept no best checkpoint; use latest or a step'):
     bert_jax.load(tmp_path / 'W', 'best')
@@ -268,6 +268,8 @@ def test_what_is_public_shows():
   (dict(task='rte,unpacked', model='2/128'), 'finetune.py:task=rte,unpacked,size=2/128', ''),
   (dict(model=Path('a') / 'b'), 'finetune.py:task=table', 'init_from=a/b'),
   (dict(model=interactive.Run(Path('a'), {})), 'finetune.py:task=table', 'init_from=a'),
+  (dict(model='tiny', text_column='x', learning_rate=0.1), 'finetune.py:task=table,size=tiny',
+   'table.text_column=x optimizer.learning_rate=0.1'),
   ({'table.labels': ('a', 'b'), 'table.multi_label': True, 'optimizer.learning_rate': 1e-4,
     'init_from': 'a'},
    'finetune.py:task=table',
@@ -317,6 +319,10 @@ def test_no_rows_are_no_embedded_task(tmp_path):
 
 
 @pytest.mark.parametrize('call, said', [
+  ({'model': 'tiny', 'batches': 1, 'eval.batches': 2}, 'eval.batches is given twice'),
+  (dict(model='tiny', data='a.csv'), "config has no field 'data'"),
+  (dict(model='tiny', lable_column='a'), "did you mean 'label_column'"),
+  (dict(model='tiny', task='ner', label_column='a'), 'table.label_column is a field of classif'),
   (dict(model='tiny', every=1), "config has no field 'every' .* 'eval.every', 'log.every'"),
   (dict(model='bert-elsewhere'), 'bert-elsewhere holds no run and no model'),
   (dict(epochs=2), "model is missing; give 'minilm', hf:NAME .* 'tiny' to start from random"),

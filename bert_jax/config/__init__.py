@@ -20,6 +20,7 @@ from bert_jax.config.load import (
   from_json,
   load,
   names_of,
+  of_file,
   override,
   parse_arg,
 )

@@ -58,13 +58,18 @@ def parse_arg(arg: str, **defaults: str | bool | Collection[str]) -> ConfigDict:
 
 def load(spec: str, overrides: Sequence[str] = ()) -> ConfigDict:
   """Loads the checked config of 'configs/pretrain.py:size=tiny' with ['--config.seed=1', ...]."""
+  return override(of_file(spec), overrides)
+
+
+def of_file(spec: str) -> ConfigDict:
+  """The config that a config file returns, not checked."""
   config = call(spec, 'get_config')
   if not isinstance(config, ConfigDict):
     raise InputError(
       f'config file {spec.partition(":")[0]} has no get_config(arg) that returns a ConfigDict, as '
       'configs/pretrain.py does.'
     )
-  return override(config, overrides)
+  return config
 
 
 def call(spec: str, name: str) -> Any:
@@ -98,9 +103,9 @@ def call(spec: str, name: str) -> Any:
 def override(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
   """Copies a config with ['--config.a.b=1', ...] applied, and checks the copy."""
   config = config.copy_and_resolve_references()
-  known, given = flatten(config), names_of(overrides, config)
-  for word, name in zip(overrides, given):
-    _, equals, text = word.partition('=')
+  known, given = flatten(config), names_of(overrides)
+  for word in overrides:
+    name, equals, text = word.removeprefix('--config.').partition('=')
     if not word.startswith('--config.') or not equals:
       raise InputError(
         f'argument {word!r} is not known; fields of the config are set as --config.NAME=VALUE (in '
@@ -120,32 +125,26 @@ def override(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
 
 
 def _meant(name: str, config: ConfigDict) -> str:
-  """What a name may mean that is no field of a config, as the end of a sentence: a field with its
-  last word, or one that other programs call so (`elsewhere` in its meaning)."""
-  if name in ALL:
-    owners = ', '.join(task.name for task in TASKS.values() if name in task.fields)
-    return f'; it is a field of {owners}, and the config file chose another objective'
+  """What a name may mean that is no field of a config, as the end of a sentence: fields with its
+  last word, or that other programs call so (`elsewhere` in their meaning)."""
   known, last, alike = flatten(config), name.split('.')[-1], []
   for field in known:
     _, _, elsewhere = ALL[field].meaning.partition(' (elsewhere: ')
     if last == field.split('.')[-1] or last in re.findall(r'\w+', elsewhere):
       alike.append(field)
-  if alike:
+  if alike and name not in ALL:
     return f' (did you mean {listed(alike)}?)'
-  return suggestion(name, known) or '; python -m bert_jax.config lists all'
+  for field in ALL:
+    if field == name or field.endswith(f'.{name}'):
+      owners = ', '.join(task.name for task in TASKS.values() if field in task.fields)
+      return f'; {field} is a field of {owners}, and the config file chose another objective'
+  words = known if '.' in name else [field.split('.')[-1] for field in known]
+  return suggestion(name, words) or '; python -m bert_jax.config lists all'
 
 
-def names_of(overrides: Sequence[str], config: ConfigDict | None = None) -> tuple[str, ...]:
-  """The names of the fields that ['--config.a.b=1', ...] sets. A field of `config` may be called
-  by its last word, such as learning_rate, where no other has that; its full name is returned."""
-  known, out = flatten(config or ConfigDict()), []
-  for word in overrides:
-    name = word.removeprefix('--config.').partition('=')[0]
-    alike = [field for field in known if field.endswith(f'.{name}')]
-    if name not in known and len(alike) == 1:
-      (name,) = alike
-    out.append(name)
-  return tuple(out)
+def names_of(overrides: Sequence[str]) -> tuple[str, ...]:
+  """The names of the fields that ['--config.a.b=1', ...] sets."""
+  return tuple(word.removeprefix('--config.').partition('=')[0] for word in overrides)
 
 
 def _parsed(name: str, text: str, kind: type, allowed: Any = None) -> Any:

@@ -82,6 +82,7 @@ def read_inputs(given: ConfigDict, workdir: Path, set_by_user: Collection[str] =
   trackers.check(given)
   checkpoint.check_processes(workdir)
   contents.check_folder(workdir)
+  contents.warn_of_others(workdir)
   check_place(given, workdir)
   start = initialization.start_of(given, workdir)
   config = initialization.config_of(start, given, workdir, set_by_user)

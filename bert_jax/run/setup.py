@@ -180,9 +180,6 @@ def open_workdir(inputs: Inputs) -> checkpoint.Checkpoints:
   """Writes the config and the vocabulary of a run; returns its Checkpoints."""
   config, workdir = inputs.config, inputs.workdir
   if hosts.first():
-    others = set(files.names(workdir)) - {lock.NAME, config_lib.ROWS}
-    if others and not files.exists(workdir / contents.CONFIG):
-      log.warning(f'{workdir} holds files that are not of a run, such as {min(others)}')
     contents.claim(workdir, config, inputs.asked)
     if not inputs.in_workdir:
       inputs.tokenizer.save(workdir)

@@ -9,7 +9,6 @@ have the weights of the source bit for bit, its vocabulary and, in Hugging Face'
 """
 
 import contextlib
-import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -20,7 +19,7 @@ from bert_jax import config as config_lib
 from bert_jax import files, models, step
 from bert_jax.command_line import CHECKPOINT, command_line, command_parser
 from bert_jax.convert import from_huggingface, hub, to_huggingface
-from bert_jax.errors import InputError, log, quoted
+from bert_jax.errors import InputError, log
 from bert_jax.files import Path
 from bert_jax.predict import Model, export
 from bert_jax.predict.model import OF_ALL
@@ -43,11 +42,6 @@ def convert(
   part: which model of a run that has several (Family.other_models). languages: codes, for the
   card: 'en,de'."""
   out, is_export = folder_of(target), target.startswith(HF)
-  codes = languages.split(',') if isinstance(languages, str) else languages
-  codes = [code.strip() for code in codes if code.strip()]
-  for code in codes:
-    if not re.fullmatch('[a-z]{2,3}|multilingual', code):
-      raise InputError(f'language {quoted(code)} is no code; write de, or de,en (--language).')
   folder = hub.folder(source)
   log.info('reading %s', folder)
   if from_huggingface.is_model(folder):
@@ -73,7 +67,9 @@ def convert(
   with lock.whole_folder(out) as partial:
     log.info('writing %s', out)
     if is_export:
-      facts |= {'name': out.name, 'languages': codes}
+      codes = languages.split(',') if isinstance(languages, str) else languages
+      stripped = map(str.strip, codes)
+      facts |= {'name': out.name, 'languages': [code for code in stripped if code]}
       names, left_out = export_run(partial, model, facts)
       tell('left out', left_out)
     else:

@@ -6,7 +6,7 @@
 
 W is the folder of a sweep in which a fold stands for a seed: `python -m bert_jax.tools.report W`
 has all metrics, and counts folds where it says seeds. The models of two folds share most of their
-training rows: intervals and p values are too good, the more the fewer folds there are (Nadeau and
+training rows: intervals and p values are too good, and the fewer the folds, the more so (Nadeau and
 Bengio 2003, https://doi.org/10.1023/A:1024068626366; bert_jax/tasks/README.md says by how much).
 """
 
@@ -116,8 +116,8 @@ def cross_validate(
     arms = {sweep_arms.name_of({name: str(x)}): given | {name: x} for x in given[name]}
     if not arms or len(arms) < len(given[name]):
       raise InputError(f'{name} is {given[name]}; give different values.')
-  if {'eval', 'data.eval'} & given.keys():
-    raise InputError('each fold is evaluated on its own rows; leave out what names others.')
+  if others := {'train', 'eval', 'data.train', 'data.eval'} & given.keys():
+    raise InputError(f'each fold has its own rows; leave out {listed(others)}, which names others.')
   recipes = {arm: interactive.recipe(**chosen) for arm, chosen in arms.items()}
   configs = []  # of all, so that mistakes are found before the first run
   for spec, fields in recipes.values():
@@ -142,26 +142,29 @@ def cross_validate(
     )
   files.make_folder(found.workdir)
   files.write_sealed(found.workdir / records.SWEEP, {'baseline': found.arms[0], 'runs': planned})
-  with said_once():
-    for fold, arm in itertools.product(range(folds), arms):
-      name, is_out = folder_of(arm, fold), fold_of == fold
-      log.warning(f'fold {fold + 1} of {folds}: {name}')  # so that warnings of runs have a place
-      spec, fields = recipes[arm]
-      fields['seed'] = fold
-      with about(f'folds={folds}, seed={seed}'):
-        interactive.start(spec, rows[~is_out], found.workdir / name, rows[is_out], **fields)
+  said: set[str] = set()
+  for fold, arm in itertools.product(range(folds), arms):
+    name, is_out = folder_of(arm, fold), fold_of == fold
+    log.info(f'fold {fold + 1} of {folds}: {name}')
+    spec, fields = recipes[arm]
+    with about(f'folds={folds}, seed={seed}'), warning_once(name, said):
+      of_run = fields | {'seed': fold}
+      interactive.start(spec, rows[~is_out], found.workdir / name, rows[is_out], **of_run)
   return found
 
 
 @contextlib.contextmanager
-def said_once() -> Iterator[None]:
-  """A context in which each warning is logged the first time alone."""
-  said = set()
+def warning_once(name: str, said: set[str]) -> Iterator[None]:
+  """A context for a run, whose name is put before its warnings. Those in `said` are not logged
+  again; the others are added there."""
 
   def is_new(record):
+    if record.levelno < logging.WARNING:
+      return True
     text = record.getMessage()
-    out = record.levelno < logging.WARNING or text not in said
+    out = text not in said
     said.add(text)
+    record.msg, record.args = f'{name}: {text}', None
     return out
 
   log.addFilter(is_new)

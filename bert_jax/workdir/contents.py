@@ -18,11 +18,13 @@ from bert_jax import files, hosts, tokenizers
 from bert_jax.errors import InputError, log, writing
 from bert_jax.files import Path
 from bert_jax.text.files import json_of
-from bert_jax.workdir import provenance
+from bert_jax.workdir import lock, provenance
 from bert_jax.workdir.recorded import Facts, Split
 
 CONFIG, FACTS = 'config.json', 'run.json'
 CHANGES = 'code.diff'  # beside run.json
+# What may be in a workdir before a run begins there; launch/attempt writes down crashes.
+NOT_OF_OTHERS = {lock.NAME, config_lib.ROWS, 'crashes'}
 
 
 def read_sealed(path: Path) -> dict[str, Any]:
@@ -41,6 +43,16 @@ def check_folder(workdir: Path) -> None:
   """InputError if a workdir is a file."""
   if workdir.exists() and not workdir.is_dir():
     raise InputError(f'{workdir} is a file; a workdir is a folder, new or of the same run.')
+
+
+def warn_of_others(workdir: Path) -> None:
+  """Warns if a folder in which no run has begun holds files that are not of this package."""
+  others = [name for name in files.names(workdir) if name[0] != '.' and name not in NOT_OF_OTHERS]
+  if others and not files.exists(workdir / CONFIG):
+    log.warning(
+      f'{workdir} holds other files, such as {others[0]}; they stay, but give each run a folder of '
+      'its own'
+    )
 
 
 # ---- config.json ---------------------------------------------------------------------------------

@@ -24,8 +24,7 @@ PRETRAIN, TABLE, NER = 'pretrain.py:runlocal', 'finetune.py:task=table', 'finetu
     (PRETRAIN, 'model.hiden_size=64', "'model.hiden_size' (did you mean 'model.hidden_size'"),
     (PRETRAIN, 'model.num_layers=4', "did you mean 'model.num_hidden_layers'"),
     (PRETRAIN, 'model.d_model=4', "did you mean 'model.hidden_size'"),
-    (PRETRAIN, 'seq_len=4', "did you mean 'data.seq_length'"),
-    (PRETRAIN, 'size=4', "config has no field 'size'"),
+    (PRETRAIN, 'seq_length=4', "did you mean 'data.seq_length'"),
     (PRETRAIN, 'lr=1', "did you mean 'optimizer.learning_rate'"),
     (
       NER,
@@ -123,12 +122,6 @@ def test_values_come_as_their_types():
   loaded = config.load('configs/pretrain.py:runlocal', ['--config.log.tensorboard=true', *given])
   assert loaded.optimizer.learning_rate == 1.0 and loaded.batch_size == 64
   assert loaded.log.tensorboard is True and loaded.data.train == '1.txt'
-  words = [f'--config.{word}' for word in ('learning_rate=1', 'batch_size=64', 'train=1.txt')]
-  shorter = config.load(
-    'configs/pretrain.py:runlocal', [*words, given[2], '--config.tensorboard=true']
-  )
-  assert config.names_of(words, shorter) == ('optimizer.learning_rate', 'batch_size', 'data.train')
-  assert shorter == loaded
   of_dict = config.override(loaded, ["--config.optimizer.lr_multipliers={'pooler': 10}"])
   assert loaded.optimizer.lr_multipliers == of_dict.optimizer.lr_multipliers == (('pooler', 10),)
 

@@ -82,15 +82,20 @@ def test_a_number_goes_by_the_column_that_it_was_learned_from(tmp_path):
 @pytest.mark.parametrize('is_part', [True, False])
 def test_a_card_says_how_many_examples_were_read(tmp_path, is_part):
   data = {'train': Split(examples=1701), 'eval': Split(examples=205, scored=204)}
-  card = card_of(tmp_path, metrics={'accuracy': 0.9}, step=7, is_part=is_part, data=data)
-  assert 'It was trained on 1,701 examples, in 7 steps of ' in card
+  fields = {'batch_size': 5, 'optimizer.name': 'sgd', 'optimizer.batch_warmup': 3}
+  facts = {'step': 7, 'is_part': is_part, 'data': data, 'languages': ['no', 'de']}
+  card = card_of(tmp_path, config=fields, metrics={'accuracy': 0.9}, **facts)
+  assert 'language: ["no", "de"]\n' in card
+  assert 'It was trained on 1,701 examples, in 7 steps of up to 5 rows, by sgd with' in card
   of = 'a part of the held-out data' if is_part else 'held-out data (204 examples)'
   assert f'On {of}, at step 7' in card
 
 
 def test_a_card_of_an_earlier_step_is_of_a_part(tmp_path):
-  card = card_of(tmp_path, step=7, metrics={'mlm_accuracy': 0.3149}, is_part=True)
-  assert 'On a part of the held-out data, at step 7' in card and 'It was trained in 7 ' in card
+  card = card_of(tmp_path, step=1, metrics={'mlm_accuracy': 0.3149}, is_part=True)
+  assert (
+    'On a part of the held-out data, at step 1' in card and 'It was trained in 1 step of' in card
+  )
   assert '- mlm_accuracy: 0.315\n' in card
 
 

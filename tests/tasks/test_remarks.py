@@ -227,7 +227,7 @@ def test_labels_that_differ_by_case_alone(about, labels, said):
 def test_labels_that_one_text_alone_has(about, alone, fields):
   labelled = [(f'{text} ' * 9, f'a{i}' if i < alone else i % 2) for text, i in PAIRS]
   found = about({'train': labelled}, *fields.split())
-  fix = 'may be the wrong way round' if alone > 30 else "for 'a0'"
+  fix = 'may be the wrong way round' if alone > 30 else "with 'a0'"
   assert [f' no other has: {alone}; ' in x and fix in x for x in found] == [True] * bool(alone)
 
 

@@ -85,7 +85,8 @@ def test_rows_of_a_group_stay_together():
   ({RATE: [0.1, 'fast']}, 'optimizer.learning_rate'),
   (dict(groups=table().label), 'groups is no text; put them into a column'),
   (dict(folds='5'), "folds is '5'; give one whole number"),
-  (dict(eval=table(1)), 'each fold is evaluated on its own rows'),
+  (dict(eval=table(1)), "each fold has its own rows; leave out 'eval', which names others"),
+  (dict(train='a.csv'), "leave out 'train'"),
   (dict(model=['tiny', 'nowhere']), 'nowhere'),
   (dict(seed=-1), 'seed is -1; give one whole number from 0 on'),
   (dict(seed=[1, 2]), r'seed is \[1, 2\]; give one whole number'),
@@ -98,13 +99,16 @@ def test_what_cannot_be_is_one_sentence_before_anything_is_written(given, said, 
 
 def test_warnings_of_the_runs_are_said_once(caplog):
   caplog.set_level('INFO', 'bert_jax')
-  with folds.said_once():
-    for text in 'few', 'fold 2', 'few':
-      folds.log.warning(text)
-      folds.log.info('read')
+  said = set()
+  for name in 'fold_0', 'fold_1':
+    with folds.warning_once(name, said):
+      for text in 'few', name, 'few':
+        folds.log.warning('%s', text)
+        folds.log.info('read')
   folds.log.warning('few')
   warned = [x.message for x in caplog.records if x.levelname == 'WARNING']
-  assert warned == ['few', 'fold 2', 'few'] and caplog.messages.count('read') == 3
+  assert warned == ['fold_0: few', 'fold_0: fold_0', 'fold_1: fold_1', 'few']
+  assert caplog.messages.count('read') == 6
 
 
 def test_a_label_in_one_fold_only(tmp_path):

@@ -317,6 +317,22 @@ def test_as_many_runs_as_processes_train_at_once_each_on_its_cores(tmp_path, mon
   assert shares == [{0, 2, 4}, {1, 3}]
 
 
+def test_warnings_of_runs_are_shown_once(tmp_path, monkeypatch, capsys):
+  def started(run, root, number, count):
+    (root / run.folder).mkdir()
+    log = (
+      f'warning: of an earlier try\n==== {run.folder}\nwarning: few\nread\nwarning: {run.folder}\n'
+    )
+    (root / 'logs' / f'{run.folder}.txt').write_text(log)
+    return subprocess.Popen(['true'], stdin=subprocess.PIPE)
+
+  monkeypatch.setattr(jobs, 'started', started)
+  jobs.run_all([run_of('a'), run_of('b')], tmp_path, 1)
+  shown = [x for x in capsys.readouterr().err.splitlines() if x.startswith(('a:', 'b:'))]
+  expected = ['a: warning: a', 'a: warning: few', 'a: done']
+  assert shown == [*expected, 'b: warning: b', 'b: done']
+
+
 def test_how_a_run_ended_is_its_exit_code_and_the_last_line_that_it_printed(tmp_path, monkeypatch):
   given, ends = [], {'a': [0], 'b': [3], 'c': [2], 'd': ['kill -9 $$']}
 

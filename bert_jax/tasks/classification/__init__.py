@@ -186,7 +186,7 @@ def remarks_on(config: ConfigDict, tokenizer: Tokenizer, sources: Mapping[str, A
   out += remarks.about('cut', train.cut / max(1, train.size), longer)
   if label_column(config):
     alone = [table.labels[k] for k in (train.label_counts == 1).nonzero()[0]]
-    fix = f'find more texts for {listed(alone)}, or leave the label out'
+    fix = f'find more texts with {listed(alone)}, or leave these rows out'
     if len(alone) > train.size / 2:
       fix = 'table.label_column and table.text_column may be the wrong way round'
     out += remarks.about('once', len(alone), fix)

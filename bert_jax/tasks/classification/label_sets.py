@@ -77,8 +77,8 @@ class LabelReader:
     if self.names:
       raise Unusable(
         f'label {quoted(cell)} is not in the label set {listed(self.table.labels)}; mend the row, '
-        'set table.labels or, if these are no labels, another table.label_column; for numbers set '
-        'table.regression=true, for several labels in a cell table.label_separator',
+        'set table.labels or, if this column holds no labels, name another in table.label_column; '
+        'for numbers set table.regression=true, for several labels in a cell table.label_separator',
         UNKNOWN,
       )
     if cell[0] + cell[-1] in ('[]', '{}'):

@@ -20,7 +20,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
 from bert_jax import sharding
-from bert_jax.command_line import command_line, command_parser
+from bert_jax.command_line import WARNING_PREFIX, command_line, command_parser
 from bert_jax.errors import InputError, log
 from bert_jax.tasks import TASKS
 from bert_jax.tools.preflight import best, chips, costs, estimate, step_time
@@ -40,7 +40,7 @@ def text_of(report: estimate.Report) -> str:
       lines.append(f'  {number:14,}  {number / total:5.1%}  {part}')
     lines.append(f'  {total:14,}  together')
     lines += step_time.text_of(report)
-  lines += [f'warning: {warning}' for warning in report['warnings']]
+  lines += [WARNING_PREFIX + warning for warning in report['warnings']]
   return '\n'.join(lines)
 
 
@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     names = list(dict.fromkeys(args.topology.split(',')))
     prices = dict(zip(names, costs.prices_of(args.price, len(names))))
     config = config_lib.load(args.config, overrides)
-    config = estimate.of_its_run(config, config_lib.names_of(overrides, config))
+    config = estimate.of_its_run(config, config_lib.names_of(overrides))
     command = ['python', '-m', 'bert_jax.train', '--config', args.config, *overrides]
     reports: dict[str, dict[str, Any]] = {}
     for name in names:

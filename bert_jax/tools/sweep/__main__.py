@@ -7,9 +7,9 @@ Several --vary give all combinations; --vary 'a=1,2;b=3,4' moves fields together
 :size=tiny,mini an argument of the config file. {seed} in a value stands for the seed. Arms that are
 no combinations, or have values with commas, are the function sweep(arg) of a config file.
 
-Every run has its folder below --workdir; logs/ there has its output, whose warnings are
-shown, and how it ended (jobs.py). A run that fails does not stop the rest. With --jobs the last
-digits depend on each one's cores.
+Every run has its folder below --workdir; logs/ there has its output and how it ended (jobs.py);
+its warnings are shown when it has ended, each of them once. A run that fails does not stop the
+rest. With --jobs the last digits depend on each one's cores.
 """
 
 import argparse

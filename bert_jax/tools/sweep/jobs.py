@@ -22,7 +22,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import config as config_lib
 from bert_jax import files
-from bert_jax.command_line import WARNING
+from bert_jax.command_line import WARNING_PREFIX
 from bert_jax.copies import place, staged
 from bert_jax.files import Path
 from bert_jax.tools.sweep import child
@@ -31,6 +31,7 @@ from bert_jax.workdir import records
 from bert_jax.workdir.recorded import Outcome
 from bert_jax.workdir.records import LOGS
 
+BEGINS = '==== '  # how a try begins in the output of a run
 # The states of runs by their exit codes: 3: it may continue later; the others: it was stopped.
 STATES = {0: 'done', 3: 'stopped', 130: 'stopped', -signal.SIGTERM: 'stopped'}
 
@@ -70,7 +71,7 @@ def started(run: PlannedRun, root: Path, number: int, count: int) -> subprocess.
   command = [sys.executable, '-m', child.__name__, str(number), str(count), '--config', run.spec]
   command += ['--workdir', str(root / run.folder), *run.fields]
   with files.append(staged(root / LOGS / f'{run.folder}.txt')) as file:
-    print(time.strftime('==== %F %T'), run.folder, file=file, flush=True)
+    print(BEGINS + time.strftime('%F %T'), run.folder, file=file, flush=True)
     return subprocess.Popen(
       command,
       env=env,
@@ -128,10 +129,11 @@ class Crew:
       value = there.final(there.judge)
       told = told if value is None else f'{there.judge} {value:.4g}'
     self.bar.update()
-    for line in files.read_text(log_file).splitlines():
-      if line.startswith(WARNING) and line not in self.said:
-        self.said.add(line)
-        self.bar.write(f'{run.folder}: {line}', file=sys.stderr)
+    of_this_try = files.read_text(log_file).rpartition(BEGINS)[2]
+    warnings = {x for x in of_this_try.splitlines() if x.startswith(WARNING_PREFIX)}
+    for line in sorted(warnings - self.said):
+      self.bar.write(f'{run.folder}: {line}', file=sys.stderr)
+    self.said |= warnings
     self.bar.write(f'{run.folder}: {told}', file=sys.stderr)
 
   def end(self) -> None:

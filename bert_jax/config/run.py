@@ -18,9 +18,10 @@ FIELDS = {
     'weights, sizes and vocabulary this run starts from (elsewhere: model)', affects={'start'}),
   'resume_from': Field('', 'workdir whose whole state (step, optimizer) this run continues',
     affects={'start'}),
-  'batch_size': Field(256, 'rows per step, over all devices', allowed='[1, inf)'),
+  'batch_size': Field(256, 'rows per step, over all devices (elsewhere: '
+    'per_device_train_batch_size, train_batch_size)', allowed='[1, inf)'),
   'steps': Field(1_000_000, 'optimizer steps; 0: `epochs` counts; --config.steps alone '
-    'makes epochs 0', allowed='[0, inf)'),
+    'makes epochs 0 (elsewhere: max_steps, num_train_steps)', allowed='[0, inf)'),
   'epochs': Field(0.0, 'passes over the training rows; 0: `steps` counts; --config.epochs '
     'alone makes steps 0 (elsewhere: num_epochs, num_train_epochs)', allowed='[0, inf)'),
   'min_steps': Field(0, 'the fewest steps of a run that counts `epochs`, in more passes if need '

@@ -26,6 +26,7 @@ PRETRAIN, TABLE, NER = 'pretrain.py:runlocal', 'finetune.py:task=table', 'finetu
     (PRETRAIN, 'model.d_model=4', "did you mean 'model.hidden_size'"),
     (PRETRAIN, 'seq_length=4', "did you mean 'data.seq_length'"),
     (PRETRAIN, 'lr=1', "did you mean 'optimizer.learning_rate'"),
+    (PRETRAIN, 'per_device_train_batch_size=8', "did you mean 'batch_size'"),
     (
       NER,
       'table.eval_share=0.2',

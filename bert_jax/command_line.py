@@ -50,7 +50,7 @@ class _Prefixed(logging.Formatter):
 
 
 def handler(stream: TextIO | None = None) -> logging.Handler:
-  """What writes log lines to a stream; None: stderr."""
+  """A logging handler that writes lines to a stream (None: stderr), as _Prefixed has them."""
   out = logging.StreamHandler(stream)
   out.setFormatter(_Prefixed())
   return out

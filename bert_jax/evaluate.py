@@ -91,7 +91,7 @@ def evaluate_on(
       config = config_lib.override(config, [f'--config.data.eval={spec}'])
     sources[name] = task.sources(config, tokenizer, ('eval',)).get('eval')
     if sources[name] is None:
-      raise InputError('there are no rows to evaluate on; set data.eval (Python: give rows).')
+      raise InputError('there are no rows to evaluate on; set data.eval (in Python give rows).')
     warn_of_rows(workdir, config, sources[name])
   with jax.set_mesh(mesh), sharding.activation_rules():
     eval_step = jax.jit(layers.traced_in(config.model.dtype, step.make_eval_step(objective)))

@@ -69,8 +69,8 @@ class Run:
     """A DataFrame of the 100 answers whose label `model` thinks least likely, as in worst.jsonl
     (see tasks/README.md), the worst first; of few rows some are right. rows: in memory or a path;
     None: data.eval of the run. Their index is the column of ids (table.id_column), else the index
-    of the DataFrame, or the number of the row. Those of the run's own evaluation are computed if
-    they are not there."""
+    of the DataFrame, or the number of the row. For data.eval they are computed only if they are
+    not there."""
     import pandas as pd  # slow to import
 
     overrides, tables = _given(self.workdir, {}, eval=rows)
@@ -185,7 +185,8 @@ def start(spec: str, train: Any, workdir: str | Path, eval: Any = None, **fields
       f'spec is a {type(spec).__name__}; give a text, such as configs/pretrain.py:size=tiny, then '
       'the rows.'
     )
-  folder, fields = run_folder(workdir), full_names(config_lib.of_file(spec), fields)
+  folder = run_folder(workdir)
+  fields = full_names(config_lib.of_file(spec), fields)
   overrides, tables = _given(folder, fields, train=train, eval=eval)
   config = config_lib.load(spec, overrides)
   if files.exists(folder / contents.CONFIG):

@@ -127,7 +127,9 @@ def override(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
 def _meant(name: str, config: ConfigDict) -> str:
   """What a name may mean that is no field of a config, as the end of a sentence: fields with its
   last word, or that other programs call so (`elsewhere` in their meaning)."""
-  known, last, alike = flatten(config), name.split('.')[-1], []
+  known = flatten(config)
+  last = name.split('.')[-1]
+  alike = []
   for field in known:
     _, _, elsewhere = ALL[field].meaning.partition(' (elsewhere: ')
     if last == field.split('.')[-1] or last in re.findall(r'\w+', elsewhere):

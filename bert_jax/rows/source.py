@@ -14,7 +14,7 @@ class Source:
   """Random access to rows of one shape, {name: array}.
 
   A subclass has `__len__`, a fingerprint, and `__getitem__` or `gather`. An evaluation scores the
-  answers of a tasks.labelled.Scored; of others it reports the terms only."""
+  answers of a tasks.scored.Scored; of others it reports the terms only."""
 
   fingerprint: str  # changes when the rows do
   cuts = 1  # how often the rows hold the text

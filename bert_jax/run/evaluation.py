@@ -22,7 +22,7 @@ from bert_jax.objectives import losses
 from bert_jax.objectives.base import Objective
 from bert_jax.rows.ahead import Ahead
 from bert_jax.rows.batches import Batches
-from bert_jax.tasks.labelled import NAMED, Scored
+from bert_jax.tasks.scored import NAMED, Scored
 
 WORST = 100  # answers in worst.jsonl
 HELD, HELD_BYTES = 32, 1 << 28  # batches, and bytes of their answers, that stay on all devices

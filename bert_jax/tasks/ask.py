@@ -225,7 +225,7 @@ class Packed(Ask):
 class OfHead(Packed):
   """A Packed Ask that is answered by the head on which the model was trained."""
 
-  examples_of: type[Any]  # the class of the family's rows, a labelled.Scored
+  examples_of: type[Any]  # the class of the family's rows, a scored.Scored
 
   @property
   def labels(self) -> tuple[str, ...]:

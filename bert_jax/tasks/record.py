@@ -171,7 +171,7 @@ class Family:
   # right examples). judged_under: what an evaluation depends on beside data and weights.
   main_metric: Callable[['ConfigDict'], str]
   judged_under: Callable[['ConfigDict'], dict[str, Any]] = lambda config: {}
-  # {name: a further score of an evaluation, of its answers with gold (labelled.Scored.answers)}.
+  # {name: a further score of an evaluation, of its answers with gold (scored.Scored.answers)}.
   scores: Mapping[str, Callable[[list[dict]], float]] = dataclasses.field(default_factory=dict)
   card: Callable[['ConfigDict'], Card] = lambda config: Card(f'`{config.objective}`')
 

@@ -107,9 +107,7 @@ def about_contradictions(train: Any) -> list[str]:
     if text not in (b'', b'|') and first.setdefault(text, labels[i]) != labels[i]:
       again.append(i)
   shown = [' '.join(map(train.tokenizer.decode, train.texts[i])) for i in again[:1]]
-  fix = 'keep one of the two'
-  if train.cut:
-    fix += ', or read more of long texts (data.seq_length)'
+  fix = 'keep one of the two, or read more of long texts (data.seq_length)'
   return about('contradicted', len(again), f'{listed(shown)}; {fix}')
 
 

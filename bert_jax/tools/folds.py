@@ -116,7 +116,8 @@ def cross_validate(
     arms = {sweep_arms.name_of({name: str(x)}): given | {name: x} for x in given[name]}
     if not arms or len(arms) < len(given[name]):
       raise InputError(f'{name} is {given[name]}; give different values.')
-  if others := {'train', 'eval', 'data.train', 'data.eval'} & given.keys():
+  others = {'train', 'eval', 'data.train', 'data.eval'} & given.keys()
+  if others:
     raise InputError(f'each fold has its own rows; leave out {listed(others)}, which names others.')
   recipes = {arm: interactive.recipe(**chosen) for arm, chosen in arms.items()}
   configs = []  # of all, so that mistakes are found before the first run
@@ -144,12 +145,11 @@ def cross_validate(
   files.write_sealed(found.workdir / records.SWEEP, {'baseline': found.arms[0], 'runs': planned})
   said: set[str] = set()
   for fold, arm in itertools.product(range(folds), arms):
-    name, is_out = folder_of(arm, fold), fold_of == fold
+    name, out = folder_of(arm, fold), fold_of == fold
     log.info(f'fold {fold + 1} of {folds}: {name}')
     spec, fields = recipes[arm]
     with about(f'folds={folds}, seed={seed}'), warning_once(name, said):
-      of_run = fields | {'seed': fold}
-      interactive.start(spec, rows[~is_out], found.workdir / name, rows[is_out], **of_run)
+      interactive.start(spec, rows[~out], found.workdir / name, rows[out], seed=fold, **fields)
   return found
 
 
@@ -164,7 +164,8 @@ def warning_once(name: str, said: set[str]) -> Iterator[None]:
     text = record.getMessage()
     out = text not in said
     said.add(text)
-    record.msg, record.args = f'{name}: {text}', None
+    record.msg = f'{name}: {text}'
+    record.args = None
     return out
 
   log.addFilter(is_new)

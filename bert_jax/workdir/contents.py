@@ -23,8 +23,8 @@ from bert_jax.workdir.recorded import Facts, Split
 
 CONFIG, FACTS = 'config.json', 'run.json'
 CHANGES = 'code.diff'  # beside run.json
-# What may be in a workdir before a run begins there; launch/attempt writes down crashes.
-NOT_OF_OTHERS = {lock.NAME, config_lib.ROWS, 'crashes'}
+# What is written into a workdir before a run begins there; crashes: by launch/attempt.
+WRITTEN_BEFORE = {lock.NAME, config_lib.ROWS, 'crashes'}
 
 
 def read_sealed(path: Path) -> dict[str, Any]:
@@ -46,8 +46,8 @@ def check_folder(workdir: Path) -> None:
 
 
 def warn_of_others(workdir: Path) -> None:
-  """Warns if a folder in which no run has begun holds files that are not of this package."""
-  others = [name for name in files.names(workdir) if name[0] != '.' and name not in NOT_OF_OTHERS]
+  """Warns if a folder in which no run has begun holds files that we have not written."""
+  others = [name for name in files.names(workdir) if name[0] != '.' and name not in WRITTEN_BEFORE]
   if others and not files.exists(workdir / CONFIG):
     log.warning(
       f'{workdir} holds other files, such as {others[0]}; they stay, but give each run a folder of '

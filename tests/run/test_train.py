@@ -39,7 +39,7 @@ from bert_jax.rows.source import Source
 from bert_jax.run import evaluation, initialization, warm_start
 from bert_jax.run.inputs import read_inputs
 from bert_jax.step import Program, State
-from bert_jax.tasks.labelled import Scored
+from bert_jax.tasks.scored import Scored
 from bert_jax.train import train
 from bert_jax.workdir import checkpoint, contents, manifest, records, trained
 

@@ -205,7 +205,7 @@ def test_texts_that_stand_there_again_with_another_label(about, again, others):
   twice = [(text, label ^ (k < others)) for k, (text, label) in enumerate(labelled[:again])]
   found = about({'train': labelled + twice})
   said = f'training texts that are read alike and have another label: {others}, such as '
-  said += f"'{PAIRS[0][0]}'; keep one of the two."
+  said += f"'{PAIRS[0][0]}'; keep one of the two, or read more of long texts (data.seq_length)."
   assert found == [said] * bool(others)
   assert not about({'train': labelled + twice}, 'table.long_texts=windows')
   empty = [('', 0), ('', 1), (' ', 0)]

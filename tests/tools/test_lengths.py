@@ -7,7 +7,7 @@ import numpy as np
 from bert_jax import metrics, tokenizers
 from bert_jax.tasks.choice import reading, task
 from bert_jax.tasks.faulty_records import Problems
-from bert_jax.tasks.labelled import Scored
+from bert_jax.tasks.scored import Scored
 
 
 class Right(Scored):

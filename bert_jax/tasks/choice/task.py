@@ -19,7 +19,7 @@ from bert_jax.rows.examples import by_example
 from bert_jax.tasks import labelled
 from bert_jax.tasks.choice.reading import Question, read
 from bert_jax.tasks.faulty_records import Problems
-from bert_jax.tasks.labelled import Scored, choice_of_label
+from bert_jax.tasks.scored import Scored, always, choice_of_label
 from bert_jax.tokenizers import Tokenizer
 
 SHOWN = 300  # the most characters of a context that an answer shows
@@ -71,7 +71,7 @@ class Choices(Scored):
     if known:
       golds = np.array([question.gold for question in known])
       share = np.bincount(golds).max() / len(golds)
-      self.baselines |= labelled.always('majority', {'accuracy': share})
+      self.baselines |= always('majority', {'accuracy': share})
       nats = np.mean([np.log(len(question.choices)) for question in known])
       self.baselines['cross_entropy'] = LossLevel(float(nats), 'uniform')
 

@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 from bert_jax.errors import InputError, listed, quoted
 from bert_jax.metrics import Level, LossLevel
 from bert_jax.tasks.faulty_records import SPACES, Problems, Unusable, is_empty, says_no_label
-from bert_jax.tasks.labelled import always, entropy, f1_of_all, label_shares
+from bert_jax.tasks.scored import always, entropy, f1_of_all, label_shares
 from bert_jax.text.values import NotJson, finite_number, printed_value
 
 MOST_LABELS = 1000  # more are probably numbers or texts

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax.tasks.labelled import correlations
+from bert_jax.tasks.scored import correlations
 
 
 def of_labels(gold: list, predicted: list, labels: Sequence[Any]) -> dict[str, float]:
@@ -51,7 +51,7 @@ def of_numbers(gold: list[float], predicted: list[float]) -> dict[str, float]:
 
 
 def by_label(answers: list[dict], labels: Sequence[Any]) -> list[dict]:
-  """How each label is answered, see labelled.Scored."""
+  """How each label is answered, see scored.Scored."""
   held, given, right = Counter(), Counter(), Counter()
   for answer in answers:
     if 'gold' not in answer:

@@ -28,7 +28,7 @@ from bert_jax.tasks.classification.encoded import encode
 from bert_jax.tasks.classification.label_sets import names, values
 from bert_jax.tasks.classification.reading import NO_LETTER, Example, label_type, read
 from bert_jax.tasks.faulty_records import Problems
-from bert_jax.tasks.labelled import Scored, choice_of_label
+from bert_jax.tasks.scored import Scored, choice_of_label, log_labels
 from bert_jax.tokenizers import Tokenizer
 
 
@@ -175,7 +175,7 @@ class Texts(Scored):
       self.baselines |= label_sets.baselines_of(labels, counts, by_class)
       self.prior = label_sets.prior_of(labels, counts)
       if problems.split == 'train' and self.labels:
-        labelled.log_labels('labels', self.labels, counts)
+        log_labels('labels', self.labels, counts)
       # Of several labels counts has two rows.
       held = np.atleast_2d(counts)[-1]
       absent = [label for label, number in zip(self.labels, held) if not number]

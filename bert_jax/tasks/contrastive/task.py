@@ -23,7 +23,7 @@ from bert_jax.rows.examples import Examples, by_example
 from bert_jax.tasks import labelled
 from bert_jax.tasks.contrastive.reading import Item, is_scored, read
 from bert_jax.tasks.faulty_records import Problems
-from bert_jax.tasks.labelled import Scored, correlations
+from bert_jax.tasks.scored import Scored, always, correlations
 from bert_jax.tokenizers import Tokenizer
 
 DEPTHS = 1, 5, 10  # k of recall_at_k
@@ -162,7 +162,7 @@ class Judged(Scored):
       chance['mrr'] = float(np.mean(1 / np.arange(1, 1 + candidates)))
     for ending in self.endings:
       of_width = {f'{name}{ending}': value for name, value in chance.items()}
-      self.baselines |= labelled.always('chance', of_width)
+      self.baselines |= always('chance', of_width)
 
   def answers(self, outputs: Any) -> list[dict]:
     numbers, (vectors,) = by_example(outputs, 'vectors')

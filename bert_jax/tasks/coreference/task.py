@@ -19,8 +19,8 @@ from bert_jax.tasks import labelled
 from bert_jax.tasks.coreference.gap_scores import SCORES, gap_scores
 from bert_jax.tasks.coreference.reading import Example, read
 from bert_jax.tasks.faulty_records import Problems
-from bert_jax.tasks.labelled import Scored, choice_of_label
 from bert_jax.tasks.qa.spans import tokens_between
+from bert_jax.tasks.scored import Scored, always, choice_of_label, entropy
 from bert_jax.tokenizers import Tokenizer
 
 # The answers in each format: one for each candidate, and one for no candidate.
@@ -72,8 +72,8 @@ class Pronouns(Scored):
       logits = np.bincount(labels[known > 0], minlength=len(self.names))  # of the commonest answer
       alike = [self._answer(e, logits) for e in self.examples if e.gold is not None]
       scores = {name: x for name, x in self.scores(alike).items() if np.isfinite(x)}
-      self.baselines |= labelled.always('majority', scores)
-      self.baselines |= labelled.entropy(logits)
+      self.baselines |= always('majority', scores)
+      self.baselines |= entropy(logits)
 
   def answers(self, outputs: Mapping[str, np.ndarray]) -> list[dict]:
     numbers, (logits,) = by_example(outputs, 'logits')

@@ -27,10 +27,10 @@ from bert_jax.rows import windows
 from bert_jax.rows.examples import tokens_of
 from bert_jax.tasks import labelled
 from bert_jax.tasks.faulty_records import Problems
-from bert_jax.tasks.labelled import Scored
 from bert_jax.tasks.qa import squad_scores
 from bert_jax.tasks.qa.reading import Question, questions
 from bert_jax.tasks.qa.spans import Spans, best_spans, bounds_of, tokens_between
+from bert_jax.tasks.scored import Scored, always
 from bert_jax.tokenizers import Tokenizer
 
 SPECIAL = 3  # [CLS] question [SEP] context [SEP]
@@ -119,7 +119,7 @@ class Windows(Scored):
       self.scored = len(golds)
       share = 100 * np.mean([gold == () for gold in golds]) if golds else 0.0
     if golds:
-      self.baselines |= labelled.always('unanswered', dict.fromkeys(names, share))
+      self.baselines |= always('unanswered', dict.fromkeys(names, share))
 
   @staticmethod
   def _positions(question, spans, starts, ends, begin, problems):

@@ -29,7 +29,7 @@ from bert_jax.rows import windows
 from bert_jax.rows.examples import tokens_of
 from bert_jax.tasks import labelled
 from bert_jax.tasks.faulty_records import Problems, Unusable
-from bert_jax.tasks.labelled import Scored
+from bert_jax.tasks.scored import Scored, always, entropy, f1_of_all, label_shares, log_labels
 from bert_jax.tasks.tagging import conll, scores
 from bert_jax.tasks.tagging.conll import Sentence
 from bert_jax.tasks.tagging.scores import are_chunks
@@ -86,7 +86,7 @@ def rows(config: ConfigDict, tokenizer: Tokenizer, split: str, problems: Problem
   problems.counts['tokens'] = sum(len(sentence.tokens) for sentence in sentences)
   tagged = Tagged(config, tokenizer, sentences, problems)
   if split == 'train':
-    labelled.log_labels('tags', labels, [tagged.gold[tag] for tag in labels])
+    log_labels('tags', labels, [tagged.gold[tag] for tag in labels])
   return tagged
 
 
@@ -159,8 +159,8 @@ class Tagged(Scored):
     self.baselines |= self._baselines(self.gold)
     learnt = np.bincount(np.concatenate(tags), minlength=2)[1:]  # by piece
     if learnt.any():
-      self.baselines |= labelled.entropy(learnt)
-    self.prior = labelled.label_shares([self.gold[label] for label in self.labels])
+      self.baselines |= entropy(learnt)
+    self.prior = label_shares([self.gold[label] for label in self.labels])
 
   def _learnt(self, sentence, tokens, firsts, size):
     """The tags of a row of `size` pieces between [CLS] and [SEP]: 1 + the number of a label; 0:
@@ -179,11 +179,11 @@ class Tagged(Scored):
     share = gold[known[0]] / gold.total()
     levels = {'token_accuracy': share}
     if not self.chunks:
-      levels['macro_f1'] = labelled.f1_of_all(share) / len(gold)
+      levels['macro_f1'] = f1_of_all(share) / len(gold)
     elif known[0] == 'O':
       types = sorted({f'f1_{tag[2:]}' for tag in gold if tag != 'O'})
       levels |= dict.fromkeys([*scores.ENTITY_SCORES, *types], 0)
-    return labelled.always('majority', levels)
+    return always('majority', levels)
 
   def answers(self, outputs: Mapping[str, np.ndarray]) -> list[dict]:
     logits, out = tokens_of(outputs, 'logits', self.lengths), []

@@ -23,7 +23,7 @@ from bert_jax.objectives.translation import TARGET, Translation
 from bert_jax.rows.examples import by_example
 from bert_jax.tasks import labelled
 from bert_jax.tasks.faulty_records import Problems
-from bert_jax.tasks.labelled import Scored
+from bert_jax.tasks.scored import Scored, always
 from bert_jax.tasks.translation.reading import Pair, read
 from bert_jax.tokenizers import Tokenizer
 
@@ -104,7 +104,7 @@ class Pairs(Scored):
       shares = counts / counts.sum()
       nats = float(shares @ tokenized.unigram_table(counts, counts))
       self.baselines['translation_nats'] = LossLevel(nats, 'unigram')
-      self.baselines |= labelled.always('majority', {'translation_accuracy': shares.max()})
+      self.baselines |= always('majority', {'translation_accuracy': shares.max()})
     problems.counts['target tokens'] = self.target_tokens
 
   @property

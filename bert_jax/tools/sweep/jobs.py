@@ -90,7 +90,8 @@ class Crew:
     self.root, self.count = root, count
     self.states = {run.folder: state_of(root, run) for run in runs}
     self.waiting = [run for run in runs if self.states[run.folder] != 'done']
-    self.processes, self.said = set(), set()
+    self.processes = set()
+    self.said = set()  # the lines of warnings that were shown
     self.over = threading.Event()
     self.free = queue.SimpleQueue()  # the numbers of the shares of cores that no run has
     for number in range(count):
